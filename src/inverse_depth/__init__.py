@@ -1,0 +1,1 @@
+"""Inverse-depth scaling from nonlinear attention, reproduced from settings to figures."""
