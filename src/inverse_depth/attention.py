@@ -1,0 +1,90 @@
+"""Attention with fixed context states as pure functions, in their fast exact forms.
+
+Because the context states never change, only the test token's row of each attention matrix
+matters: a depth-L network is one cross-attention of L queries u_l = W_k^T W_q x_test on P keys,
+whose L rows are averaged with the weights g_l / L (eq 59-60).
+"""
+
+import torch
+from torch import Tensor
+
+# Logits of one chunk of contexts: half of a core's L2 cache, or what fills a GPU.
+CHUNK_BYTES = {"cpu": 2**20, "cuda": 2**28}
+
+
+def rms_norm(states: Tensor) -> Tensor:
+    """States (..., N) divided by their root mean square over N; no learned scale."""
+    return torch.nn.functional.rms_norm(states, states.shape[-1:], eps=1e-12)
+
+
+def layer_queries(query: Tensor, bilinear: Tensor) -> Tensor:
+    """The L queries (B, L, N) of one normalized test state (B, N) under W_k^T W_q (L, N, N)."""
+    return (query @ bilinear.flatten(0, 1).mT).unflatten(-1, bilinear.shape[:2])
+
+
+def attention_weights(queries: Tensor, keys: Tensor) -> Tensor:
+    """Softmax over the P context tokens (eq 10): (B, L, N), (B, P, N) -> (B, L, P)."""
+    return torch.softmax(queries @ keys.mT, dim=-1)
+
+
+def chunk_size(depth: int, tokens: int, element_bytes: int, device: torch.device) -> int:
+    """How many contexts' logits fit the device's chunk."""
+    return max(1, CHUNK_BYTES[device.type] // (depth * tokens * element_bytes))
+
+
+class _EnsembleLoss(torch.autograd.Function):
+    """Loss of the averaged prediction and all its gradients in one pass over chunks.
+
+    The L x P logits of a chunk stay in cache between forward and backward, so nothing of size
+    batch x L x P is ever stored.
+    """
+
+    @staticmethod
+    def forward(ctx, query, keys, bilinear, weights, values, target):
+        batch, tokens = keys.shape[:2]
+        depth = bilinear.shape[0]
+        step = chunk_size(depth, tokens, keys.element_size(), keys.device)
+        flat = bilinear.flatten(0, 1)
+        loss = torch.zeros((), dtype=keys.dtype, device=keys.device)
+        d_query, d_keys = torch.empty_like(query), torch.empty_like(keys)
+        d_flat, d_weights = torch.zeros_like(flat), torch.zeros_like(weights)
+        for start in range(0, batch, step):
+            part = slice(start, start + step)
+            q, k, Y = query[part], keys[part], values[part]
+            U = (q @ flat.mT).unflatten(-1, (depth, -1))
+            p = torch.softmax(torch.bmm(U, k.mT), dim=-1)
+            mean_p = torch.matmul(weights, p)
+            residual = torch.bmm(mean_p.unsqueeze(1), Y).squeeze(1) - target[part]
+            loss += residual.square().sum()
+            d_mean_p = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)
+            d_weights += torch.bmm(p, d_mean_p.unsqueeze(-1)).sum(0).squeeze(-1)
+            d_p = weights[:, None] * d_mean_p.unsqueeze(1)
+            d_logits = torch.ops.aten._softmax_backward_data(d_p, p, -1, p.dtype)
+            d_U = torch.bmm(d_logits, k)
+            torch.bmm(d_logits.mT, U, out=d_keys[part])
+            d_flat += d_U.flatten(1).mT @ q
+            torch.mm(d_U.flatten(1), flat, out=d_query[part])
+        ctx.save_for_backward(d_query, d_keys, d_flat.unflatten(0, (depth, -1)), d_weights)
+        ctx.batch = batch
+        return loss / batch
+
+    @staticmethod
+    def backward(ctx, d_loss):
+        scale = d_loss / ctx.batch
+        return *(scale * gradient for gradient in ctx.saved_tensors), None, None
+
+
+def ensemble_loss(
+    query: Tensor, keys: Tensor, bilinear: Tensor, weights: Tensor, values: Tensor, target: Tensor
+) -> Tensor:
+    """Mean over contexts of |sum_l w_l p_l Y - t|^2 summed over label channels (eq 12, 60).
+
+    Args:
+        query: (B, N) normalized test states.
+        keys: (B, P, N) normalized context states.
+        bilinear: (L, N, N) products W_k^T W_q.
+        weights: (L,) gains over depth, g_l / L.
+        values: (B, P, m) label channels of the context tokens; not differentiated.
+        target: (B, m) label channels of the target; not differentiated.
+    """
+    return _EnsembleLoss.apply(query, keys, bilinear, weights, values, target)

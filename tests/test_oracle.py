@@ -1,0 +1,147 @@
+"""The fast forms against the literal ones: outputs and parameter gradients."""
+
+import pytest
+import torch
+
+from inverse_depth import literal
+from inverse_depth.contexts import SampledTeacher, sample_contexts, stream
+from inverse_depth.models import build
+from inverse_depth.run import Architecture, Data
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+def double(contexts):
+    """The same contexts in float64."""
+
+    def convert(value):
+        if torch.is_tensor(value) and value.is_floating_point():
+            return value.double()
+        if hasattr(value, "__dataclass_fields__"):
+            return type(value)(**{k: convert(v) for k, v in vars(value).items()})
+        return value
+
+    return convert(contexts)
+
+
+def literal_tokens(contexts):
+    """X (B, d, P + 1) in the data basis, test token last."""
+    tokens = torch.cat([contexts.tokens, contexts.query.unsqueeze(1)], dim=1)
+    return contexts.rotated(tokens).mT
+
+
+def literal_prediction(architecture, parameters, contexts):
+    """Predictions (B, m), one label channel after the other."""
+    X = literal_tokens(contexts)
+    channels = contexts.teacher.labels(contexts.tokens)
+    predictions = []
+    for channel in channels.unbind(-1):
+        y_in = torch.nn.functional.pad(channel, (0, 1)).unsqueeze(1)
+        if architecture.model == "linear":
+            prediction = literal.linear(parameters, architecture.L, X, y_in)
+        elif architecture.model == "single_stream":
+            readouts = literal.single_stream(parameters, architecture.L, architecture.norm, X, y_in)
+            prediction = readouts[:, -1]
+        else:
+            prediction = literal.two_stream(parameters, architecture.L, architecture.norm, X, y_in)
+        predictions.append(prediction)
+    return torch.stack(predictions, dim=-1)
+
+
+def relative(a, b):
+    return float((a - b).detach().norm() / b.detach().norm().clamp_min(1e-30))
+
+
+def random_case(model, seed, **changes):
+    """A model with random (not starting) weights and contexts, of random sizes."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def integer(low, high):
+        return int(torch.randint(low, high, (1,), generator=generator))
+
+    d = integer(2, 9)
+    N, L, P = d + integer(0, 6), integer(1, 7), integer(d + 2, 30)
+    settings = {
+        "model": model,
+        "N": N,
+        "L": L,
+        "norm": "rms",
+        "values": "trained",
+        "tied": False,
+        "mlp": False,
+        "init": 0.2 if model == "linear" else 1.0,  # a contracting chain, as in training
+        "context_scalar": 0.0,
+    }
+    architecture = Architecture(**settings | changes)
+    k = integer(1, 4)
+    data = Data(task="top_k", k=k, a=[0.0, 0.5, 1.0][seed % 3], b=0.5, d=d, P=P)
+    network = build(architecture, d, generator)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return network, data
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("teacher", ["averaged", "sampled"])
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("nonlinear", {}),
+        ("nonlinear", {"norm": "none"}),
+        ("nonlinear", {"tied": True}),
+        ("layer_values", {}),
+        ("linear", {}),
+        ("linear", {"values": "identity"}),
+        ("linear", {"tied": True}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_outputs_and_gradients_agree_with_the_literal_model(model, changes, teacher, dtype, seed):
+    network, data = random_case(model, seed, **changes)
+    network = network.to(dtype)
+    contexts = sample_contexts(data, 7, teacher, stream("training", seed))
+    if dtype == torch.float64:
+        contexts = double(contexts)
+    names = [name for name, p in network.named_parameters() if p.requires_grad]
+    weights = [p for p in network.parameters() if p.requires_grad]
+
+    fast = network.prediction(contexts)
+    fast_loss = network.loss(contexts)
+    fast_gradients = torch.autograd.grad(fast_loss, weights)
+
+    parameters = {name: p.detach().double() for name, p in network.named_parameters()}
+    for name in names:
+        parameters[name].requires_grad_()
+    exact = double(contexts)
+    slow = literal_prediction(network.architecture, parameters, exact)
+    residual = slow - exact.teacher.labels(exact.target)
+    slow_loss = residual.square().sum(-1).mean()
+    slow_gradients = torch.autograd.grad(slow_loss, [parameters[name] for name in names])
+
+    tolerance = TOLERANCE[dtype]
+    assert relative(fast.double(), slow) < tolerance
+    assert relative(fast_loss.double(), slow_loss) < tolerance
+    scale = torch.cat([g.flatten() for g in slow_gradients]).norm()
+    for name, quick, exact_gradient in zip(names, fast_gradients, slow_gradients, strict=True):
+        assert float((quick.double() - exact_gradient).norm() / scale) < tolerance, name
+
+
+def test_the_averaged_teacher_is_the_mean_over_sampled_ones():
+    network, data = random_case("nonlinear", 1)
+    contexts = sample_contexts(data, 1, "averaged", stream("training", 0))
+    residual = network.prediction(contexts) - contexts.teacher.labels(contexts.target)
+    averaged = residual.square().sum()
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(200_000, data.d, generator=generator) * contexts.teacher.scale
+    total = []
+    for beta in draws.split(50_000):
+        teacher = SampledTeacher(beta)
+        vector = network.attention(contexts).mean(1) @ contexts.tokens * network.gain()
+        error = teacher.labels((vector.squeeze(1) - contexts.target).expand(len(beta), -1))
+        total.append(error.square())
+    sampled = torch.cat(total)
+    standard_error = sampled.std() / len(draws) ** 0.5
+    assert abs(sampled.mean() - averaged) < 4 * standard_error
