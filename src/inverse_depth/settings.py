@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from inverse_depth.run import Architecture, Data, Evaluation, Model, Optimization, Run, Task, Teacher
+from inverse_depth.run import (
+    Architecture,
+    Data,
+    Evaluation,
+    Model,
+    Optimization,
+    Run,
+    Task,
+    Teacher,
+)
 
 Exponent = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -61,6 +70,7 @@ class Fits(Section):
     deep_from: Count
     easy_depths: dict[str, tuple[Count, Count]] = {}
     plateau_from: Count
+    plateau_from_steep: Count
 
 
 class Theory(Section):
@@ -70,9 +80,19 @@ class Theory(Section):
     P: Count
     degree: Count
     contexts: Count
-    chunk: Count
+    blocks: Annotated[int, Field(ge=10, strict=True)]
+    reference_contexts: Count
     geometry_samples: Count
     floors: list[tuple[Count, Exponent, Exponent]]
+
+    @model_validator(mode="after")
+    def _whole_blocks(self) -> "Theory":
+        if self.contexts % self.blocks:
+            raise ValueError(f"contexts is {self.contexts}; a multiple of blocks = {self.blocks}")
+        for k, a, b in self.floors:
+            if k > self.P:
+                raise ValueError(f"floors: k is {k} in [{k}, {a:g}, {b:g}]; at most P = {self.P}")
+        return self
 
 
 # What a grid may vary beside spectra, depths and seeds.

@@ -1,0 +1,7 @@
+"""`python -m inverse_depth`."""
+
+import sys
+
+from inverse_depth.cli import main
+
+sys.exit(main())

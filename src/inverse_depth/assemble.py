@@ -1,0 +1,273 @@
+"""From files to tables and figures: what each product passes to its pure function."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from inverse_depth import comparison, figures, published, tables
+from inverse_depth.fits import FitSettings, PowerLawFit, fit_power_law
+from inverse_depth.frames import Results
+from inverse_depth.paths import Paths
+from inverse_depth.settings import Scale
+from inverse_depth.theory import characteristic_depths
+
+Fits = Mapping[tuple[float, float], PowerLawFit]
+
+
+class Sources:
+    """What products of one scale are made from, read when asked for."""
+
+    def __init__(self, scale: Scale, results: Results, paths: Paths):
+        self.scale = scale
+        self.results = results
+        self.paths = paths
+        self.fits = FitSettings(
+            deep_from=scale.fits.deep_from,
+            easy_depths=scale.fits.easy_depths,
+            plateau_from=scale.fits.plateau_from,
+            plateau_from_steep=scale.fits.plateau_from_steep,
+        )
+        self.evaluations = results.evaluations()
+
+    def theory(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(self.paths.theory(name))
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(self.paths.table(name))
+
+    def floors(self) -> pd.DataFrame:
+        """The floors at the highest polynomial degree."""
+        frame = self.theory("floors")
+        return frame[frame["degree"] == frame["degree"].max()]
+
+    def spectra(self, experiment: str) -> list[tuple[float, float]]:
+        rows = self.evaluations[self.evaluations["experiment"] == experiment]
+        return list(dict.fromkeys(zip(rows["a"], rows["b"], strict=True)))
+
+    def deep_fits(self, experiment: str) -> Fits:
+        """Fits with a free floor over the deep regime (eq 16), by spectrum."""
+        fits = {}
+        for a, b in self.spectra(experiment):
+            curve = tables.depth_curve(self.evaluations, experiment, a=a, b=b)
+            deep = curve.between(self.fits.deep_from)
+            fits[a, b] = fit_power_law(deep.depths, deep.loss)
+        return fits
+
+    def easy_fits(self, experiment: str) -> Fits:
+        """Fits without a floor over the fitted depths of the easy task, by spectrum."""
+        fits = {}
+        for a, b in self.spectra(experiment):
+            curve = tables.depth_curve(self.evaluations, experiment, a=a, b=b)
+            used = curve.between(*self.fits.easy_range(a, b))
+            fits[a, b] = fit_power_law(used.depths, used.loss, floor=0.0)
+        return fits
+
+
+def _characteristic_depths(sources: Sources) -> pd.DataFrame:
+    """Appendix A.4: decay depth of each mode, and the exponent that they imply (eq 55-56)."""
+    modes = sources.results.modes()
+    rows = []
+    for experiment in ("linear_easy_finite", "linear_easy"):
+        fits = sources.easy_fits(experiment)
+        for (a, b), fit in fits.items():
+            here = modes[
+                (modes["experiment"] == experiment) & (modes["a"] == a) & (modes["b"] == b)
+            ]
+            losses = here.groupby(["mode", "L"])["loss"].mean().unstack("L")
+            weights = losses.index.to_numpy(float) ** -(a + b)
+            found = characteristic_depths(losses.columns, losses.to_numpy(), weights)
+            rows.append(
+                {
+                    "experiment": experiment,
+                    "a": a,
+                    "b": b,
+                    "modes_used": len(found.used),
+                    "beta": found.beta,
+                    "implied_alpha": found.aggregate_exponent,
+                    "implied_alpha_se": found.aggregate_exponent_se,
+                    "alpha": fit.alpha,
+                    "alpha_se": fit.alpha_se,
+                }
+            )
+    columns = ["experiment", "a", "b", "modes_used", "beta", "implied_alpha", "implied_alpha_se"]
+    return pd.DataFrame(rows, columns=[*columns, "alpha", "alpha_se"])
+
+
+def _identity_fits(sources: Sources) -> pd.DataFrame:
+    return tables.context_mixing(sources.results.attention())
+
+
+def _generalized_fits(sources: Sources) -> pd.DataFrame:
+    frames = []
+    for experiment in dict.fromkeys(sources.evaluations["experiment"]):
+        fits = tables.experiment_fits(sources.evaluations, experiment, sources.fits)
+        frames.append(fits.assign(experiment=experiment))
+    if not frames:
+        return pd.DataFrame(columns=["experiment", "k", "a", "b"])
+    frame = pd.concat(frames, ignore_index=True)
+    return frame[["experiment", *[name for name in frame if name != "experiment"]]]
+
+
+def _local_exponents(sources: Sources) -> pd.DataFrame:
+    frames = [
+        tables.local_exponents(
+            sources.evaluations, experiment, sources.fits, sources.results.bootstrap()
+        ).assign(experiment=experiment)
+        for experiment in ("nonlinear_top2", "deep")
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+TABLES: dict[str, Callable[[Sources], pd.DataFrame]] = {
+    "figure6_fits": lambda s: tables.figure6_fits(s.evaluations, s.fits, s.results.bootstrap()),
+    "table1": lambda s: tables.table1(s.evaluations, s.fits),
+    "table2": lambda s: tables.table2(s.evaluations, s.fits, s.theory("references")),
+    "table3": lambda s: tables.table3(s.evaluations, s.floors(), s.fits),
+    "table3_theory": lambda s: tables.table3_theory(s.floors()),
+    "table4": lambda s: tables.table4(s.evaluations, s.fits, s.results.bootstrap()),
+    "table5": lambda s: tables.table5(s.evaluations, s.fits, s.results.bootstrap()),
+    "table1_matched": lambda s: tables.table1_matched(s.evaluations, s.fits),
+    "training_sensitivity": lambda s: tables.training_sensitivity(s.evaluations),
+    "calibration": lambda s: tables.calibration(s.evaluations, s.fits),
+    "predictable_component": lambda s: tables.predictable_component(s.theory("predictable")),
+    "characteristic_depths": _characteristic_depths,
+    "local_exponents": _local_exponents,
+    "generalized_fits": _generalized_fits,
+    "context_mixing": _identity_fits,
+}
+
+
+def _figure02(sources: Sources) -> Figure:
+    frame = sources.theory("schematic")
+    tokens = frame[frame["role"] == "token"]
+    retrievals = []
+    for task in ("easy", "top_k"):
+        query = frame.loc[frame["role"] == task, ["x", "y"]].to_numpy()[0]
+        selected = np.flatnonzero(tokens[f"{task}_selected"].astype(bool))
+        similarities = tokens[f"{task}_similarity"].to_numpy()
+        retrievals.append(figures.Retrieval(query, similarities, selected))
+    return figures.figure02(tokens[["x", "y"]].to_numpy(), tokens["label"].to_numpy(), *retrievals)
+
+
+def _figure03(sources: Sources) -> Figure:
+    experiment = "linear_easy_finite"
+    return figures.figure03(
+        sources.evaluations,
+        sources.results.modes(),
+        sources.easy_fits(experiment),
+        sources.theory("references"),
+        published.table(2),
+        experiment,
+    )
+
+
+def _figure07(sources: Sources) -> Figure:
+    """At the first spectrum with a > 0; at a = 0 the collapse is an identity."""
+    structured = [s for s in sources.spectra("nonlinear_top2") if s[0] > 0]
+    a, b = max(structured, default=(1.0, 0.0))
+    modes = sources.results.modes()
+    here = modes[(modes["experiment"] == "nonlinear_top2") & (modes["a"] == a) & (modes["b"] == b)]
+    fits = {}
+    for mode, rows in here.groupby("mode"):
+        curve = rows.groupby("L")["loss"].mean()
+        deep = curve[curve.index >= sources.fits.deep_from]
+        fits[int(mode)] = fit_power_law(deep.index.to_numpy(float), deep.to_numpy())
+    return figures.figure07(modes, fits, a, b)
+
+
+def _figure08(sources: Sources) -> Figure:
+    points = sources.theory("geometry").set_index("point")[["x", "y"]]
+    selected = points.loc[points.index.str.startswith("selected")].to_numpy()
+    return figures.figure08(
+        points.loc["query"].to_numpy(), selected, points.loc["conditional_mean"].to_numpy()
+    )
+
+
+def _figure12(sources: Sources) -> Figure:
+    return figures.figure12(sources.results.attention(), _identity_fits(sources))
+
+
+def _figure13(sources: Sources) -> Figure:
+    selection = sources.results.selection()
+    return figures.figure13(selection, int(selection["L"].max()) if len(selection) else 256)
+
+
+def _local_exponent_figure(sources: Sources, experiment: str) -> Figure:
+    local = tables.local_exponents(
+        sources.evaluations, experiment, sources.fits, sources.results.bootstrap()
+    )
+    fits = sources.deep_fits(experiment)
+    return figures.local_exponents(sources.evaluations, fits, local, experiment)
+
+
+def _sensitivity_figure(sources: Sources) -> Figure:
+    training = sources.scale.training
+    experiment = sources.scale.experiments.get("nonlinear_top2")
+    base = {
+        "N": experiment.N if experiment else 0,
+        "init": experiment.init if experiment else 0.0,
+        "teacher": training.teacher,
+        "learning_rate": training.learning_rate,
+    }
+    floor = published.isotropic_floor(2)
+    return figures.training_sensitivity(sources.table("training_sensitivity"), base, floor)
+
+
+FIGURES: dict[str, Callable[[Sources], Figure]] = {
+    "figure01": lambda s: figures.figure01(s.evaluations, "linear_easy_finite"),
+    "figure02": _figure02,
+    "figure03": _figure03,
+    "figure04": lambda s: figures.figure04(s.evaluations, s.results.history()),
+    "figure05": lambda s: figures.figure05(s.evaluations, published.table(1)),
+    "figure06": lambda s: figures.figure06(
+        s.evaluations, s.deep_fits("nonlinear_top2"), published.table(1)
+    ),
+    "figure07": _figure07,
+    "figure08": _figure08,
+    "figure09": lambda s: figures.figure09(s.evaluations, s.deep_fits("single_stream_top2")),
+    "figure10": lambda s: figures.figure10(s.evaluations, s.deep_fits("layer_values_top2")),
+    "figure11": lambda s: figures.figure11(
+        s.evaluations,
+        s.deep_fits("context_updates_top2"),
+        s.deep_fits("context_updates_top16"),
+        published.scalar("context_update_scalar_top16"),
+    ),
+    "figure12": _figure12,
+    "figure13": _figure13,
+    "figure14": lambda s: figures.figure14(
+        s.evaluations,
+        s.deep_fits("nonlinear_top2_mixed"),
+        s.deep_fits("nonlinear_top16"),
+        published.table(4),
+    ),
+    "figure_convergence": lambda s: figures.convergence(
+        s.evaluations, s.scale.evaluation.convergence_limit
+    ),
+    "figure_local_exponents": lambda s: _local_exponent_figure(s, "nonlinear_top2"),
+    "figure_deep": lambda s: _local_exponent_figure(s, "deep"),
+    "figure_table1_matched": lambda s: figures.table1_matched(
+        s.table("table1_matched"), published.table(1), ((16, 64), (128, 1024))
+    ),
+    "figure_training_sensitivity": _sensitivity_figure,
+    "figure_calibration": lambda s: figures.calibration(s.table("calibration")),
+}
+
+DATA: dict[str, Callable[[Sources], pd.DataFrame]] = {
+    "evaluations": lambda s: s.evaluations,
+    "modes": lambda s: s.results.modes(),
+    "selection": lambda s: s.results.selection(),
+}
+
+
+def compare(sources: Sources, names: tuple[str, ...]) -> pd.DataFrame:
+    """The comparison with every published number, from the named tables."""
+    extras = {
+        "history": sources.results.history(),
+        "modes": sources.results.modes(),
+        "selection": sources.results.selection(),
+        "attention": sources.results.attention(),
+    }
+    made = {name: sources.table(name) for name in names}
+    return comparison.compare(made, sources.evaluations, extras)

@@ -1,0 +1,217 @@
+"""The command line: it reads files, calls the pure functions and writes files."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from inverse_depth.paths import Paths
+from inverse_depth.products import PRODUCTS, outputs, product_runs
+from inverse_depth.run import Run
+from inverse_depth.settings import Settings, SettingsError, load_settings, resolve_runs, trained_as
+
+THREADS = "INVERSE_DEPTH_THREADS"
+
+
+class UserError(Exception):
+    """Something that the user can mend; printed as one message without a traceback."""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write to a temporary name beside `path` and rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def find_run(settings: Settings, name: str) -> Run:
+    """The run named EXPERIMENT/RUN, or the run at b = 0 that serves one.
+
+    Raises:
+        UserError: naming what exists.
+    """
+    runs = resolve_runs(settings)
+    known = {str(run): run for run in [*map(trained_as, runs), *runs]}
+    if name in known:
+        return known[name]
+    experiment = name.split("/")[0]
+    similar = [other for other in known if other.split("/")[0] == experiment]
+    if similar:
+        raise UserError(
+            f"no run {name} at scale {settings.scale}; runs of this experiment:\n"
+            + "\n".join(f"  {other}" for other in similar)
+        )
+    experiments = sorted({run.experiment for run in runs})
+    raise UserError(
+        f"no run {name} at scale {settings.scale}; runs are named EXPERIMENT/RUN, "
+        f"experiments here: {', '.join(experiments)}"
+    )
+
+
+class ProgressLine:
+    """tqdm on a terminal, one line a minute elsewhere."""
+
+    def __init__(self, what: str, total: int):
+        interactive = sys.stderr.isatty()
+        interval = 0.2 if interactive else 60.0
+        self.bar = tqdm(total=total, desc=what, mininterval=interval, ascii=not interactive)
+        if not interactive:
+            self.bar.maxinterval = interval
+        self.began = time.monotonic()
+
+    def __call__(self, done: int, loss: float | None = None) -> None:
+        if loss is not None:
+            self.bar.set_postfix_str(f"validation loss {loss:.5g}", refresh=False)
+        self.bar.update(done - self.bar.n)
+
+    def advance(self, count: int) -> None:
+        self.bar.update(count)
+
+
+def _threads() -> None:
+    import torch
+
+    torch.set_num_threads(int(os.environ.get(THREADS, os.cpu_count() or 1)))
+
+
+def command_train(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.train import select_device, train
+
+    _threads()
+    run = find_run(settings, options.run)
+    train(
+        run,
+        options.identity,
+        paths.checkpoint(run),
+        paths.history(run),
+        paths.snapshot(run),
+        select_device(settings.device),
+        ProgressLine(f"train {run}", run.optimization.steps),
+    )
+
+
+def command_evaluate(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.evaluate import evaluate
+    from inverse_depth.train import select_device
+
+    _threads()
+    run = find_run(settings, options.run)
+    trained = trained_as(run)
+    device = select_device(settings.device)
+    record = evaluate(run, paths.checkpoint(trained), trained, device)
+    write_text(paths.evaluation(run), json.dumps(record, indent=1) + "\n")
+
+
+def _sources(settings: Settings, paths: Paths, name: str):
+    from inverse_depth.assemble import Sources
+    from inverse_depth.frames import Results
+
+    runs = product_runs(PRODUCTS[name], resolve_runs(settings))
+    missing = [run for run in runs if not paths.evaluation(run).exists()]
+    if missing:
+        raise UserError(
+            f"{name} needs {len(missing)} evaluations that do not exist yet, the first of them "
+            f"{missing[0]}; `snakemake --cores all {name}` makes them"
+        )
+    limit = settings.current.evaluation.convergence_limit
+    return Sources(settings.current, Results(runs, paths, limit), paths)
+
+
+def command_theory(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.theory.artifacts import ARTIFACTS
+
+    line = ProgressLine(f"theory {options.name}", None)
+    frame = ARTIFACTS[options.name](settings.current, line.advance)
+    write_text(paths.theory(options.name), frame.to_csv(index=False))
+
+
+def command_collect(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.assemble import DATA
+
+    frame = DATA[options.name](_sources(settings, paths, options.name))
+    write_text(paths.data(options.name), frame.to_csv(index=False))
+
+
+def command_table(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.assemble import TABLES
+    from inverse_depth.tables import to_markdown
+
+    frame = TABLES[options.name](_sources(settings, paths, options.name))
+    write_text(paths.table(options.name), frame.to_csv(index=False))
+    write_text(paths.table(options.name, ".md"), to_markdown(frame) + "\n")
+
+
+def command_figure(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.assemble import FIGURES
+    from inverse_depth.figures import save
+
+    figure = FIGURES[options.name](_sources(settings, paths, options.name))
+    target = paths.figure(options.name, "")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save(figure, target)
+
+
+def command_compare(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.assemble import compare
+    from inverse_depth.comparison import headline, headline_sentence, to_markdown
+
+    product = PRODUCTS["comparison"]
+    frame = compare(_sources(settings, paths, product.name), product.tables)
+    table, page, metrics = outputs(product, paths)
+    write_text(table, frame.to_csv(index=False))
+    write_text(page, to_markdown(frame) + "\n")
+    write_text(metrics, json.dumps(headline(frame), indent=1) + "\n")
+    print(headline_sentence(frame))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    top = argparse.ArgumentParser(prog="inverse_depth", description=__doc__)
+    top.add_argument("--params", default="params.yaml", help="settings file (%(default)s)")
+    top.add_argument("--scale", help="scale to work on, instead of the settings file's")
+    top.add_argument("--device", choices=["auto", "cpu", "cuda"], help="instead of the file's")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, action, summary: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=summary, description=summary)
+        command.set_defaults(action=action)
+        return command
+
+    train = add("train", command_train, "train one run; an interrupted one continues")
+    train.add_argument("run", metavar="EXPERIMENT/RUN")
+    train.add_argument("--identity", default="", help="digest that the run must have")
+    evaluate = add("evaluate", command_evaluate, "evaluate one trained run")
+    evaluate.add_argument("run", metavar="EXPERIMENT/RUN")
+    evaluate.add_argument("--identity", default="", help="digest that the run must have")
+    for kind, action, summary in (
+        ("theory", command_theory, "compute a file of the theory; needs no training"),
+        ("data", command_collect, "collect evaluations into one CSV"),
+        ("table", command_table, "build a table from evaluations"),
+        ("figure", command_figure, "draw a figure from evaluations"),
+    ):
+        names = [name for name, product in PRODUCTS.items() if product.kind == kind]
+        add("collect" if kind == "data" else kind, action, summary).add_argument(
+            "name", choices=names, metavar="NAME", help=", ".join(names)
+        )
+    add("compare", command_compare, "compare with every published number")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; mistakes end with one message and exit code 1."""
+    options = parser().parse_args(arguments)
+    try:
+        settings = load_settings(options.params, options.scale, options.device)
+        options.action(settings, Paths(settings.scale), options)
+    except (UserError, SettingsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
