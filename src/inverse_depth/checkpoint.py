@@ -44,9 +44,7 @@ def save(path: Path, tensors: dict[str, Tensor], metadata: dict) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        save_file(
-            tensors, temporary, {"inverse_depth": plain, "sha256": _checksum(tensors, plain)}
-        )
+        save_file(tensors, temporary, {"inverse_depth": plain, "sha256": _checksum(tensors, plain)})
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)

@@ -123,6 +123,5 @@ def evaluate(run: Run, checkpoint_path: Path, trained: Run, device: torch.device
         "architecture": asdict(run.architecture),
         "optimization": asdict(run.optimization),
         "evaluation": asdict(run.evaluation),
-        "result": result
-        | {"final_change": metadata["final_change"], "device": metadata["device"]},
+        "result": result | {"final_change": metadata["final_change"], "device": metadata["device"]},
     }
