@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from inverse_depth.spectra import power_law
+
+
+def test_power_law_is_not_normalized():
+    spectrum = power_law(4, 0.5)
+    assert spectrum.dtype == torch.float64
+    torch.testing.assert_close(
+        spectrum, torch.tensor([1.0, 2**-0.5, 3**-0.5, 0.5], dtype=torch.float64)
+    )
+
+
+def test_exponent_zero_is_isotropic():
+    assert torch.equal(power_law(3, 0), torch.ones(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("d", "exponent", "named"), [(0, 1.0, "d = 0"), (4, -1.0, "-1.0"), (4, float("nan"), "nan")]
+)
+def test_impossible_spectra_are_named(d, exponent, named):
+    with pytest.raises(ValueError, match=named):
+        power_law(d, exponent)
