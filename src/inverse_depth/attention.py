@@ -8,6 +8,8 @@ whose L rows are averaged with the weights g_l / L (eq 59-60).
 import torch
 from torch import Tensor
 
+aten = torch.ops.aten
+
 # Logits of one chunk of contexts: half of a core's L2 cache, or what fills a GPU.
 CHUNK_BYTES = {"cpu": 2**20, "cuda": 2**28}
 
@@ -35,36 +37,47 @@ def chunk_size(depth: int, tokens: int, element_bytes: int, device: torch.device
 class _EnsembleLoss(torch.autograd.Function):
     """Loss of the averaged prediction and all its gradients in one pass over chunks.
 
-    The L x P logits of a chunk stay in cache between forward and backward, so nothing of size
-    batch x L x P is ever stored.
+    The logits of a chunk, (chunk, L, P), stay in cache between forward and backward and are the
+    only thing of that size; their two buffers serve every chunk.
     """
 
     @staticmethod
-    def forward(ctx, query, keys, bilinear, weights, values, target):
-        batch, tokens = keys.shape[:2]
-        depth = bilinear.shape[0]
-        step = chunk_size(depth, tokens, keys.element_size(), keys.device)
+    def forward(ctx, query, keys, bilinear, gains, values, target):
+        batch, P = keys.shape[:2]
+        L = bilinear.shape[0]
+        step = min(batch, chunk_size(L, P, keys.element_size(), keys.device))
         flat = bilinear.flatten(0, 1)
-        loss = torch.zeros((), dtype=keys.dtype, device=keys.device)
+        shared = gains.numel() == 1
+        row_weights = torch.full_like(bilinear[:, 0, 0], 1 / L) if shared else gains / L
+        loss = keys.new_zeros(())
         d_query, d_keys = torch.empty_like(query), torch.empty_like(keys)
-        d_flat, d_weights = torch.zeros_like(flat), torch.zeros_like(weights)
+        d_flat, d_gains = torch.zeros_like(flat), torch.zeros_like(gains)
+        buffers = keys.new_empty(2, step, L, P)
         for start in range(0, batch, step):
             part = slice(start, start + step)
             q, k, Y = query[part], keys[part], values[part]
-            U = (q @ flat.mT).unflatten(-1, (depth, -1))
-            p = torch.softmax(torch.bmm(U, k.mT), dim=-1)
-            mean_p = torch.matmul(weights, p)
-            residual = torch.bmm(mean_p.unsqueeze(1), Y).squeeze(1) - target[part]
+            logits, p = buffers[:, : len(q)]
+            U = (q @ flat.mT).unflatten(-1, (L, -1))
+            torch.bmm(U, k.mT, out=logits)
+            aten._softmax.out(logits, -1, False, out=p)
+            mean_p = torch.bmm(row_weights.expand(len(q), 1, L), p).squeeze(1)
+            prediction = torch.bmm(mean_p.unsqueeze(1), Y).squeeze(1)
+            residual = (gains * prediction if shared else prediction) - target[part]
             loss += residual.square().sum()
-            d_mean_p = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)
-            d_weights += torch.bmm(p, d_mean_p.unsqueeze(-1)).sum(0).squeeze(-1)
-            d_p = weights[:, None] * d_mean_p.unsqueeze(1)
-            d_logits = torch.ops.aten._softmax_backward_data(d_p, p, -1, p.dtype)
-            d_U = torch.bmm(d_logits, k)
-            torch.bmm(d_logits.mT, U, out=d_keys[part])
+            d_p = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)  # of every layer alike
+            if shared:
+                d_gains += (mean_p * d_p).sum()
+                d_p = gains * d_p
+            else:
+                d_gains += torch.bmm(p, d_p.unsqueeze(-1)).sum((0, 2)) / L
+            d_logits = aten._softmax_backward_data.out(
+                d_p.unsqueeze(1).expand_as(p), p, -1, p.dtype, grad_input=logits
+            )
+            d_U = torch.bmm(d_logits, k) * row_weights[:, None]
+            torch.bmm(d_logits.mT, U * row_weights[:, None], out=d_keys[part])
             d_flat += d_U.flatten(1).mT @ q
             torch.mm(d_U.flatten(1), flat, out=d_query[part])
-        ctx.save_for_backward(d_query, d_keys, d_flat.unflatten(0, (depth, -1)), d_weights)
+        ctx.save_for_backward(d_query, d_keys, d_flat.unflatten(0, (L, -1)), d_gains)
         ctx.batch = batch
         return loss / batch
 
@@ -75,16 +88,16 @@ class _EnsembleLoss(torch.autograd.Function):
 
 
 def ensemble_loss(
-    query: Tensor, keys: Tensor, bilinear: Tensor, weights: Tensor, values: Tensor, target: Tensor
+    query: Tensor, keys: Tensor, bilinear: Tensor, gains: Tensor, values: Tensor, target: Tensor
 ) -> Tensor:
-    """Mean over contexts of |sum_l w_l p_l Y - t|^2 summed over label channels (eq 12, 60).
+    """Mean over contexts of |sum_l (g_l / L) p_l Y - t|^2, summed over label channels (eq 12, 60).
 
     Args:
         query: (B, N) normalized test states.
         keys: (B, P, N) normalized context states.
         bilinear: (L, N, N) products W_k^T W_q.
-        weights: (L,) gains over depth, g_l / L.
+        gains: (1,) the gain shared by all layers, or (L,) one a layer.
         values: (B, P, m) label channels of the context tokens; not differentiated.
         target: (B, m) label channels of the target; not differentiated.
     """
-    return _EnsembleLoss.apply(query, keys, bilinear, weights, values, target)
+    return _EnsembleLoss.apply(query, keys, bilinear, gains, values, target)
