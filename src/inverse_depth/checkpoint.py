@@ -1,19 +1,20 @@
 """Checkpoints and snapshots: safetensors with what they were made from, and a checksum, inside."""
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from safetensors.torch import save_file
 from torch import Tensor
 
+from inverse_depth import stored
+from inverse_depth.stored import CheckpointError
 
-class CheckpointError(RuntimeError):
-    """A checkpoint or snapshot that cannot be trusted."""
+__all__ = ["Checkpoint", "CheckpointError", "load", "save"]
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,6 @@ class Checkpoint:
 
     tensors: dict[str, Tensor]
     metadata: dict
-
-
-def _checksum(tensors: dict[str, Tensor], metadata: str) -> str:
-    digest = hashlib.sha256(metadata.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def save(path: Path, tensors: dict[str, Tensor], metadata: dict) -> None:
@@ -44,7 +36,8 @@ def save(path: Path, tensors: dict[str, Tensor], metadata: dict) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        save_file(tensors, temporary, {"inverse_depth": plain, "sha256": _checksum(tensors, plain)})
+        sha256 = stored.checksum(plain, to_bytes(tensors))
+        save_file(tensors, temporary, {"inverse_depth": plain, "sha256": sha256})
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
@@ -60,14 +53,6 @@ def load(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: naming the file, if it is truncated, altered or not ours.
     """
-    try:
-        with safe_open(path, framework="pt") as stored:
-            header = stored.metadata() or {}
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
-    if "inverse_depth" not in header:
-        raise CheckpointError(f"checkpoint {path} was not written by this pipeline")
-    if _checksum(tensors, header["inverse_depth"]) != header.get("sha256"):
-        raise CheckpointError(f"checkpoint {path} is corrupted: its checksum does not match")
-    return Checkpoint(tensors, json.loads(header["inverse_depth"]))
+    content = stored.intact(path)
+    metadata, _ = stored.header(path)
+    return Checkpoint(from_bytes(content), metadata)
