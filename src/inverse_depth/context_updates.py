@@ -1,0 +1,117 @@
+"""Attention with context updates as pure functions, in its fast exact form (eq 77-82).
+
+The product of eq 82 is taken from the left: from r = 0,
+
+    r <- r + [m/L r, 1] A_l    for l = L ... 1,
+
+where A_l (P + 1, P) is the attention of all tokens to the context, test row last. The prediction
+is g/L r Y: one vector a context serves all label channels Y.
+"""
+
+import torch
+from torch import Tensor
+
+from inverse_depth.attention import attention_weights, chunk_size
+
+
+def with_test_token(query: Tensor, keys: Tensor) -> Tensor:
+    """All P + 1 token states (B, P + 1, N), test token last, from (B, N) and (B, P, N)."""
+    return torch.cat([keys, query.unsqueeze(1)], dim=1)
+
+
+def _mask_row(row: Tensor, factor: Tensor) -> Tensor:
+    """[factor row, 1]: (B, 1, P) -> (B, 1, P + 1)."""
+    return torch.nn.functional.pad(factor * row, (0, 1), value=1.0)
+
+
+def token_weights(query: Tensor, keys: Tensor, bilinear: Tensor, m: Tensor) -> Tensor:
+    """Weights r / L (B, P) of the context labels in the prediction, before the gain (eq 82).
+
+    Args:
+        query: (B, N) normalized test states.
+        keys: (B, P, N) normalized context states.
+        bilinear: (L, N, N) products W_k^T W_q.
+        m: scalar of the mask M(m) (eq 77).
+    """
+    depth = len(bilinear)
+    tokens = with_test_token(query, keys)
+    row = keys.new_zeros(len(keys), 1, keys.shape[1])
+    for matrix in bilinear.flip(0):
+        row = row + _mask_row(row, m / depth) @ attention_weights(tokens @ matrix.mT, keys)
+    return row.squeeze(1) / depth
+
+
+class _ContextUpdateLoss(torch.autograd.Function):
+    """Loss and all its gradients in one pass over chunks of contexts.
+
+    Only the attention of one chunk is stored, (chunk, L, P + 1, P). The gradient of A_l is the
+    outer product of the row [m/L r, 1] before the layer and the gradient s of the row after it;
+    through the softmax it becomes A_l (s - A_l s) times that row, so it is never formed.
+    """
+
+    @staticmethod
+    def forward(ctx, query, keys, bilinear, m, gain, values, target):
+        batch, P = keys.shape[:2]
+        depth = len(bilinear)
+        step = chunk_size(P + 1, P, keys.element_size(), keys.device)
+        tokens = with_test_token(query, keys)
+        loss = keys.new_zeros(())
+        d_tokens, d_keys = torch.zeros_like(tokens), torch.zeros_like(keys)
+        d_bilinear = torch.zeros_like(bilinear)
+        d_m, d_gain = torch.zeros_like(m), torch.zeros_like(gain)
+        for start in range(0, batch, step):
+            part = slice(start, start + step)
+            T, k, Y = tokens[part], keys[part], values[part]
+            row = k.new_zeros(len(k), 1, P)
+            layers = []
+            for index in reversed(range(depth)):
+                U = T @ bilinear[index].mT
+                A = torch.softmax(torch.bmm(U, k.mT), dim=-1)
+                mask_row = _mask_row(row, m / depth)
+                layers.append((index, U, A, row, mask_row.mT))
+                row = torch.baddbmm(row, mask_row, A)
+            read = torch.bmm(row, Y).squeeze(1) / depth
+            residual = gain * read - target[part]
+            loss += residual.square().sum()
+            d_gain += 2 * (residual * read).sum()
+            s = torch.bmm(Y, 2 * gain / depth * residual.unsqueeze(-1)).mT
+            for index, U, A, row, mask_column in reversed(layers):
+                As = torch.bmm(A, s.mT)
+                d_softmax = (s - As).mul_(A)
+                d_U = torch.bmm(d_softmax, k).mul_(mask_column)
+                d_keys[part].baddbmm_(d_softmax.mT, U * mask_column)
+                d_tokens[part] += d_U @ bilinear[index]
+                d_bilinear[index] += d_U.flatten(0, 1).mT @ T.flatten(0, 1)
+                d_m += torch.bmm(row, As[:, :P]).sum() / depth
+                s = s + m / depth * As[:, :P].mT
+        d_keys += d_tokens[:, :P]
+        ctx.save_for_backward(d_tokens[:, P], d_keys, d_bilinear, d_m, d_gain)
+        ctx.batch = batch
+        return loss / batch
+
+    @staticmethod
+    def backward(ctx, d_loss):
+        scale = d_loss / ctx.batch
+        return *(scale * gradient for gradient in ctx.saved_tensors), None, None
+
+
+def context_update_loss(
+    query: Tensor,
+    keys: Tensor,
+    bilinear: Tensor,
+    m: Tensor,
+    gain: Tensor,
+    values: Tensor,
+    target: Tensor,
+) -> Tensor:
+    """Mean over contexts of |g w Y - t|^2 summed over label channels, w the `token_weights`.
+
+    Args:
+        query: (B, N) normalized test states.
+        keys: (B, P, N) normalized context states.
+        bilinear: (L, N, N) products W_k^T W_q.
+        m: scalar of the mask. gain: scalar g = W_o W_y.
+        values: (B, P, c) label channels of the context tokens; not differentiated.
+        target: (B, c) label channels of the target; not differentiated.
+    """
+    return _ContextUpdateLoss.apply(query, keys, bilinear, m, gain, values, target)
