@@ -6,6 +6,7 @@ time: X (B, d, P + 1) with the test token last, y_in (B, 1, P + 1) with zero in 
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 
 
 def context_mask(P: int, context_to_context: float | Tensor) -> Tensor:
@@ -82,7 +83,10 @@ def linear(parameters: dict[str, Tensor], depth: int, X: Tensor, y_in: Tensor) -
 def single_stream(
     parameters: dict[str, Tensor], depth: int, norm: str, X: Tensor, y_in: Tensor
 ) -> Tensor:
-    """Test-token readouts z_0 ... z_L (B, L + 1) of the single-stream model (eq 64-67)."""
+    """Test-token readouts z_0 ... z_L (B, L + 1) of the single-stream model (eq 64-67).
+
+    With weights `W_1` and `W_2`, a residual MLP block follows each attention block.
+    """
     P = X.shape[-1] - 1
     H = parameters["W_x"] @ X + parameters["W_y"] @ y_in
     mask = context_mask(P, 0.0).to(X)
@@ -94,5 +98,8 @@ def single_stream(
         V = layer(parameters["W_v"], index) @ H
         A = mask * masked_softmax(Q.mT @ K)
         H = H + V @ A.mT / depth
+        if "W_1" in parameters:
+            hidden = layer(parameters["W_1"], index) @ pre_norm(H, norm)
+            H = H + layer(parameters["W_2"], index) @ gelu(hidden) / depth
         readouts.append((parameters["W_o"] @ H)[:, 0, -1])
     return torch.stack(readouts, dim=-1)
