@@ -52,7 +52,7 @@ def _evaluate_model(model: AttentionModel, run: Run, device: torch.device) -> di
     for contexts in blocks:
         target = contexts.teacher.labels(contexts.target)
         layers = model.layer_predictions(contexts)
-        prediction = model.prediction(contexts) if layers is None else layers.mean(1)
+        prediction = model.prediction(contexts) if layers is None else layers.double().mean(1)
         squared = (prediction.double() - target.double()).square()
         loss = squared.sum(-1)
         losses.append(loss)

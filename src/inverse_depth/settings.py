@@ -162,14 +162,16 @@ class Settings(Section):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, and 1e-3 is a number."""
+    """YAML in which a key given twice is an error."""
 
 
 def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
     seen = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
         key = loader.construct_object(key_node)
-        if key in seen and key != "<<":
+        if key in seen:
             line = key_node.start_mark.line + 1
             raise SettingsError(f"key {key!r} is given twice (line {line}); give it once")
         seen.add(key)

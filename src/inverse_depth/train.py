@@ -163,11 +163,13 @@ def train(
     device: torch.device,
     progress: Progress = lambda step, loss: None,
     warn: Callable[[str], None] = print,
+    snapshot_seconds: float = SNAPSHOT_SECONDS,
 ) -> None:
     """Train a run and write its checkpoint and history.
 
-    Snapshots go to `snapshot_path` and, the one before, to its sibling `.previous`; both are
-    deleted on success. A later call with the same `identity` continues from the newest intact one.
+    A snapshot goes to `snapshot_path` every `snapshot_seconds`, the one before to its sibling
+    `.previous`; both are deleted on success. A later call with the same `identity` continues from
+    the newest intact one.
 
     Raises:
         TrainingError: if the loss diverges, or another process trains this run now.
@@ -188,11 +190,20 @@ def train(
             device,
             progress,
             warn,
+            snapshot_seconds,
         )
 
 
 def _train(
-    run, identity, checkpoint_path, history_path, snapshot_path, device, progress, warn
+    run,
+    identity,
+    checkpoint_path,
+    history_path,
+    snapshot_path,
+    device,
+    progress,
+    warn,
+    snapshot_seconds,
 ) -> None:
     optimization, data, depth = run.optimization, run.data, run.architecture.L
     model = build(run.architecture, data.d, stream("weights", optimization.seed)).to(device)
@@ -265,7 +276,7 @@ def _train(
         if step + 1 in due:
             record(step + 1)
         progress(step + 1, rows[-1]["validation_loss"])
-        if time.monotonic() - saved > SNAPSHOT_SECONDS and step + 1 < optimization.steps:
+        if time.monotonic() - saved >= snapshot_seconds and step + 1 < optimization.steps:
             if snapshot_path.exists():
                 snapshot_path.replace(previous)
             metadata = {
