@@ -5,16 +5,24 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tqdm import tqdm
 
+from inverse_depth.code_digest import CodeError
+from inverse_depth.freshness import (
+    Freshness,
+    evaluation_identity,
+    evaluation_stamp,
+    training_identity,
+)
 from inverse_depth.paths import Paths
 from inverse_depth.products import PRODUCTS, outputs, product_runs
 from inverse_depth.run import Run
 from inverse_depth.settings import Settings, SettingsError, load_settings, resolve_runs, trained_as
-
-THREADS = "INVERSE_DEPTH_THREADS"
+from inverse_depth.stored import CheckpointError
 
 
 class UserError(Exception):
@@ -76,38 +84,66 @@ class ProgressLine:
         self.bar.update(count)
 
 
-def _threads() -> None:
-    import torch
+def _check_identity(given: str, found: str) -> None:
+    """Refuse to make a result that would be taken for another one.
 
-    torch.set_num_threads(int(os.environ.get(THREADS, os.cpu_count() or 1)))
+    Raises:
+        UserError: if settings or code are not those that the workflow started with.
+    """
+    if given and given != found:
+        raise UserError(
+            f"settings or code changed while the workflow was running (it started with {given}, "
+            f"now it is {found}); nothing was written, start the workflow again"
+        )
 
 
 def command_train(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
-    from inverse_depth.train import select_device, train
+    from inverse_depth.train import TrainingError, select_device, train
 
-    _threads()
     run = find_run(settings, options.run)
-    train(
-        run,
-        options.identity,
-        paths.checkpoint(run),
-        paths.history(run),
-        paths.snapshot(run),
-        select_device(settings.device),
-        ProgressLine(f"train {run}", run.optimization.steps),
-    )
+    identity = training_identity(run)
+    _check_identity(options.identity, identity)
+    try:
+        train(
+            run,
+            identity,
+            paths.checkpoint(run),
+            paths.history(run),
+            paths.snapshot(run),
+            select_device(settings.device),
+            ProgressLine(f"train {run}", run.optimization.steps),
+        )
+    except TrainingError as error:
+        raise UserError(str(error)) from error
 
 
 def command_evaluate(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     from inverse_depth.evaluate import evaluate
     from inverse_depth.train import select_device
 
-    _threads()
     run = find_run(settings, options.run)
+    _check_identity(options.identity, evaluation_identity(run))
     trained = trained_as(run)
-    device = select_device(settings.device)
-    record = evaluate(run, paths.checkpoint(trained), trained, device)
-    write_text(paths.evaluation(run), json.dumps(record, indent=1) + "\n")
+    checkpoint = paths.checkpoint(trained)
+    reasons = Freshness(settings, paths).checkpoint(trained)
+    if reasons:
+        raise UserError(
+            f"{checkpoint} cannot be evaluated ({'; '.join(reasons)}); "
+            f"`snakemake --cores all {checkpoint}` trains it"
+        )
+    stamp = evaluation_stamp(run, checkpoint)
+    record = evaluate(run, checkpoint, trained, select_device(settings.device))
+    write_text(paths.evaluation(run), json.dumps(record | {"stamp": stamp}, indent=1) + "\n")
+
+
+@contextmanager
+def _stamping(settings: Settings, paths: Paths, name: str) -> Iterator[None]:
+    """Write down what a product was made from, after it was made."""
+    freshness, product = Freshness(settings, paths), PRODUCTS[name]
+    stamp = freshness.product_sources(product)
+    yield
+    stamp["outputs"] = freshness.product_outputs(product)
+    write_text(paths.stamp(name), json.dumps(stamp, indent=1) + "\n")
 
 
 def _sources(settings: Settings, paths: Paths, name: str):
@@ -150,7 +186,7 @@ def command_table(settings: Settings, paths: Paths, options: argparse.Namespace)
 
 
 def command_figure(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
-    from inverse_depth.assemble import FIGURES
+    from inverse_depth.drawing import FIGURES
     from inverse_depth.figures import save
 
     figure = FIGURES[options.name](_sources(settings, paths, options.name))
@@ -163,13 +199,37 @@ def command_compare(settings: Settings, paths: Paths, options: argparse.Namespac
     from inverse_depth.assemble import compare
     from inverse_depth.comparison import headline, headline_sentence, to_markdown
 
-    product = PRODUCTS["comparison"]
+    product = PRODUCTS[options.name]
     frame = compare(_sources(settings, paths, product.name), product.tables)
     table, page, metrics = outputs(product, paths)
     write_text(table, frame.to_csv(index=False))
     write_text(page, to_markdown(frame) + "\n")
     write_text(metrics, json.dumps(headline(frame), indent=1) + "\n")
     print(headline_sentence(frame))
+
+
+def _stamped(build):
+    """A command that builds a product and then writes down what it was made from."""
+
+    def command(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+        with _stamping(settings, paths, options.name):
+            build(settings, paths, options)
+
+    return command
+
+
+def command_why(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    """Print why a run or product is stale, and what of its sources is."""
+    freshness = Freshness(settings, paths)
+    if options.name in PRODUCTS:
+        reasons = list(freshness.product(PRODUCTS[options.name]))
+        for run in product_runs(PRODUCTS[options.name], freshness.runs):
+            reasons += [f"{run}: {reason}" for reason in freshness.evaluation(run)]
+    else:
+        run = find_run(settings, options.name)
+        reasons = list(freshness.evaluation(run))
+        reasons += [f"checkpoint: {reason}" for reason in freshness.checkpoint(trained_as(run))]
+    print("\n".join(reasons) if reasons else f"{options.name} is up to date")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -192,16 +252,19 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("run", metavar="EXPERIMENT/RUN")
     evaluate.add_argument("--identity", default="", help="digest that the run must have")
     for kind, action, summary in (
-        ("theory", command_theory, "compute a file of the theory; needs no training"),
-        ("data", command_collect, "collect evaluations into one CSV"),
-        ("table", command_table, "build a table from evaluations"),
-        ("figure", command_figure, "draw a figure from evaluations"),
+        ("theory", _stamped(command_theory), "compute a file of the theory; needs no training"),
+        ("data", _stamped(command_collect), "collect evaluations into one CSV"),
+        ("table", _stamped(command_table), "build a table from evaluations"),
+        ("figure", _stamped(command_figure), "draw a figure from evaluations"),
     ):
         names = [name for name, product in PRODUCTS.items() if product.kind == kind]
         add("collect" if kind == "data" else kind, action, summary).add_argument(
             "name", choices=names, metavar="NAME", help=", ".join(names)
         )
-    add("compare", command_compare, "compare with every published number")
+    compare = add("compare", _stamped(command_compare), "compare with every published number")
+    compare.set_defaults(name="comparison")
+    why = add("why", command_why, "say why a run or product is stale")
+    why.add_argument("name", metavar="EXPERIMENT/RUN|PRODUCT")
     return top
 
 
@@ -211,7 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = load_settings(options.params, options.scale, options.device)
         options.action(settings, Paths(settings.scale), options)
-    except (UserError, SettingsError) as error:
+    except (UserError, SettingsError, CheckpointError, CodeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

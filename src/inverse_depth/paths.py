@@ -41,3 +41,15 @@ class Paths:
 
     def data(self, name: str) -> Path:
         return self.results / f"{name}.csv"
+
+    def stamp(self, product: str) -> Path:
+        """What a product was made from."""
+        return self.results / "stamps" / f"{product}.json"
+
+    def benchmark(self, rule: str, name: str) -> Path:
+        return self.results / "benchmarks" / rule / f"{name}.tsv"
+
+    @property
+    def ledger(self) -> Path:
+        """Code that was shown to give the same results as code before it."""
+        return self.results / "restamps.csv"

@@ -9,6 +9,13 @@ from inverse_depth.paths import Paths
 from inverse_depth.run import Run
 
 Kind = Literal["theory", "data", "table", "figure", "comparison"]
+_BUILDERS: dict[Kind, str] = {
+    "theory": "inverse_depth.theory.artifacts",
+    "data": "inverse_depth.frames",
+    "table": "inverse_depth.assemble",
+    "figure": "inverse_depth.drawing",
+    "comparison": "inverse_depth.assemble",
+}
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,7 @@ class Product:
         experiments: those whose evaluations it reads; None for every experiment.
         theory, tables: products of those kinds that it reads.
         history: whether it reads the training histories, too.
+        settings: keys of the scale that decide it, beside what its files are made from.
     """
 
     name: str
@@ -27,14 +35,38 @@ class Product:
     theory: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     history: bool = False
+    settings: tuple[str, ...] = ("fits", "evaluation.convergence_limit")
 
+    @property
+    def code(self) -> str:
+        """The module that builds it."""
+        return _BUILDERS[self.kind]
+
+
+_SEED = "evaluation.seed"
+_MONTE_CARLO = (_SEED, *(f"theory.{key}" for key in ("d", "P", "contexts", "blocks", "floors")))
+_EASY = tuple(
+    f"experiments.{experiment}.{key}"
+    for experiment in ("linear_easy_finite", "linear_easy")
+    for key in ("spectra", "depths", "d", "P")
+)
+_TRAINING_FACTORS = (
+    "training.teacher",
+    "training.learning_rate",
+    "experiments.nonlinear_top2.N",
+    "experiments.nonlinear_top2.init",
+)
 
 _PRODUCTS = [
-    Product("floors", "theory"),
-    Product("references", "theory"),
-    Product("predictable", "theory"),
-    Product("geometry", "theory"),
-    Product("schematic", "theory"),
+    Product("floors", "theory", settings=(*_MONTE_CARLO, "theory.degree")),
+    Product(
+        "references",
+        "theory",
+        settings=(_SEED, "fits.easy_depths", "theory.reference_contexts", *_EASY),
+    ),
+    Product("predictable", "theory", settings=_MONTE_CARLO),
+    Product("geometry", "theory", settings=(_SEED, "theory.geometry_samples")),
+    Product("schematic", "theory", settings=(_SEED,)),
     Product("evaluations", "data", None),
     Product("modes", "data", ("linear_easy", "linear_easy_finite", "nonlinear_top2")),
     Product("selection", "data", ("nonlinear_top2",)),
@@ -90,7 +122,12 @@ _PRODUCTS = [
     Product("figure_local_exponents", "figure", ("nonlinear_top2",)),
     Product("figure_deep", "figure", ("deep",)),
     Product("figure_table1_matched", "figure", (), (), ("table1_matched",)),
-    Product("figure_training_sensitivity", "figure", (), (), ("training_sensitivity",)),
+    Product(
+        "figure_training_sensitivity",
+        "figure",
+        tables=("training_sensitivity",),
+        settings=_TRAINING_FACTORS,
+    ),
     Product("figure_calibration", "figure", (), (), ("calibration",)),
     Product(
         "comparison",
@@ -107,6 +144,21 @@ def product_runs(product: Product, runs: Iterable[Run]) -> list[Run]:
     """The runs, of those that a scale has, whose evaluations a product reads."""
     wanted = product.experiments
     return [run for run in runs if wanted is None or run.experiment in wanted]
+
+
+def available(runs: Iterable[Run]) -> list[Product]:
+    """The products that a scale with these runs can fill: all that need no run, or have one."""
+    experiments = {run.experiment for run in runs}
+    found: dict[str, Product] = {}
+    for name, product in PRODUCTS.items():
+        wanted = experiments if product.experiments is None else product.experiments
+        if not wanted:
+            filled = all(other in found for other in product.theory + product.tables)
+        else:
+            filled = not experiments.isdisjoint(wanted)
+        if filled:
+            found[name] = product
+    return list(found.values())
 
 
 def outputs(product: Product, paths: Paths) -> list[Path]:

@@ -1,11 +1,11 @@
 """The theory's files: each a data frame computed from the settings alone."""
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from inverse_depth.settings import Scale
 from inverse_depth.theory.exponents import (
     constrained_reference,
     exponent_between,
@@ -16,14 +16,17 @@ from inverse_depth.theory.exponents import (
 from inverse_depth.theory.floor import monte_carlo_floor, top_k
 from inverse_depth.theory.predictable import predictable_component, predictable_geometry
 
+if TYPE_CHECKING:
+    from inverse_depth.settings import Scale
+
 Progress = Callable[[int], object]
 
 
-def _rng(scale: Scale, purpose: str) -> np.random.Generator:
+def _rng(scale: "Scale", purpose: str) -> np.random.Generator:
     return np.random.default_rng([scale.evaluation.seed, *purpose.encode()])
 
 
-def floors(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
+def floors(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame:
     """Monte Carlo floors (eq 54) of polynomials in Sigma and in S, a row a target and degree.
 
     Targets of one input spectrum share their contexts.
@@ -63,13 +66,13 @@ def floors(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _easy_experiments(scale: Scale) -> Iterable:
+def _easy_experiments(scale: "Scale") -> Iterable:
     for name in ("linear_easy_finite", "linear_easy"):
         if name in scale.experiments:
             yield name, scale.experiments[name]
 
 
-def references(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
+def references(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame:
     """Losses of repeated updates, of the best polynomial in Sigma and of that in S, by depth.
 
     Their exponents tend to zeta and 2 zeta; `constrained_slope` and `free_slope` are those of
@@ -120,7 +123,7 @@ def references(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
 
-def predictable(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
+def predictable(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame:
     """Coefficient of Sigma q in the conditional mean target, predicted and measured (eq 45-46)."""
     theory = scale.theory
     rows = []
@@ -141,7 +144,7 @@ def predictable(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def geometry(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
+def geometry(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame:
     """Figure 8's context at d = 2: points with their length and angle from the query (degrees)."""
     found = predictable_geometry(
         _rng(scale, "geometry"), P=16, k=2, samples=scale.theory.geometry_samples
@@ -158,7 +161,7 @@ def geometry(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def schematic(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
+def schematic(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame:
     """Figure 2's sampled context at d = 2: P tokens, and the queries of both tasks.
 
     Columns: role (token, easy, top_k), x, y, label (of a query: its target), and for tokens the
@@ -181,7 +184,7 @@ def schematic(scale: Scale, progress: Progress | None = None) -> pd.DataFrame:
     return pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)
 
 
-ARTIFACTS: dict[str, Callable[[Scale, Progress | None], pd.DataFrame]] = {
+ARTIFACTS: dict[str, Callable[["Scale", Progress | None], pd.DataFrame]] = {
     "floors": floors,
     "references": references,
     "predictable": predictable,
