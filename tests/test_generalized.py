@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from inverse_depth.context_mixing import fit_identity_mixture
 from inverse_depth.contexts import sample_contexts, stream
+from inverse_depth.fits import fit_identity
 from inverse_depth.models import build
 from inverse_depth.run import Architecture, Data
 
@@ -76,22 +76,15 @@ def test_a_mixture_of_identity_and_mean_adds_the_uniform_direction(two_layers):
     P, rho = p2.shape[1], 0.3
     A = rho * torch.eye(P) + (1 - rho) / P * torch.ones(P, P)
     torch.testing.assert_close(p2 @ A.double(), rho * p2 + (1 - rho) / P, rtol=1e-6, atol=1e-7)
-    assert fit_identity_mixture(A.numpy()) == pytest.approx((rho, 1.0))
+    assert fit_identity(A.numpy()) == pytest.approx((rho, 1.0))
 
 
 def test_the_mixture_fit_is_the_least_squares_fit():
     A = np.random.default_rng(0).dirichlet(np.ones(9), size=9)
-    rho, r2 = fit_identity_mixture(A)
+    rho, r2 = fit_identity(A)
     direction, offset = np.eye(9) - 1 / 9, A - 1 / 9
     assert rho == pytest.approx((offset * direction).sum() / (direction**2).sum())
     assert r2 == pytest.approx(1 - ((offset - rho * direction) ** 2).sum() / (offset**2).sum())
-
-
-def test_the_mixture_fit_refuses_what_is_not_attention():
-    with pytest.raises(ValueError, match="rows sum to"):
-        fit_identity_mixture(np.eye(4) * 2)
-    with pytest.raises(ValueError, match="shape"):
-        fit_identity_mixture(np.ones((3, 4)) / 4)
 
 
 def test_attention_maps_are_distributions_over_the_context(two_layers):
