@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from inverse_depth import comparison, tables
-from inverse_depth.fits import FitSettings, PowerLawFit, fit_power_law
+from inverse_depth import comparison, published, tables
+from inverse_depth.fits import FitSettings, PowerLawFit, fit_identity, fit_power_law
 from inverse_depth.frames import Results
 from inverse_depth.paths import Paths
 from inverse_depth.theory import characteristic_depths
@@ -42,6 +42,11 @@ class Sources:
         """The floors at the highest polynomial degree."""
         frame = self.theory("floors")
         return frame[frame["degree"] == frame["degree"].max()]
+
+    def slopes(self) -> pd.DataFrame:
+        """Exponents of the reference curves, a row a spectrum."""
+        columns = ["a", "b", "constrained_slope", "free_slope"]
+        return self.theory("references")[columns].drop_duplicates()
 
     def spectra(self, experiment: str) -> list[tuple[float, float]]:
         rows = self.evaluations[self.evaluations["experiment"] == experiment]
@@ -96,8 +101,21 @@ def _characteristic_depths(sources: Sources) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*columns, "alpha", "alpha_se"])
 
 
-def _identity_fits(sources: Sources) -> pd.DataFrame:
-    return tables.context_mixing(sources.results.attention())
+def context_mixing(sources: Sources) -> pd.DataFrame:
+    """Identity weight rho of A^1, averaged over seeds, and the R^2 of its fit (eq 83-84)."""
+    rows = []
+    for k, elements in sources.results.attention().groupby("k"):
+        matrix = elements.pivot_table(index="row", columns="column", values="weight")
+        rho, r2 = fit_identity(matrix.to_numpy())
+        paper = {name: published.scalar(f"rho_top{k}{key}") for name, key in PAPER_RHO[k].items()}
+        rows.append({"k": k, "rho": rho, "r2": r2} | paper)
+    return pd.DataFrame(rows, columns=["k", "rho", "r2", "paper_rho", "paper_r2"])
+
+
+PAPER_RHO = {
+    2: {"paper_rho": "", "paper_r2": "_r2_lower_bound"},
+    16: {"paper_rho": "", "paper_r2": "_r2"},
+}
 
 
 def _generalized_fits(sources: Sources) -> pd.DataFrame:
@@ -124,7 +142,7 @@ def _local_exponents(sources: Sources) -> pd.DataFrame:
 TABLES: dict[str, Callable[[Sources], pd.DataFrame]] = {
     "figure6_fits": lambda s: tables.figure6_fits(s.evaluations, s.fits, s.results.bootstrap()),
     "table1": lambda s: tables.table1(s.evaluations, s.fits),
-    "table2": lambda s: tables.table2(s.evaluations, s.fits, s.theory("references")),
+    "table2": lambda s: tables.table2(s.evaluations, s.fits, s.slopes()),
     "table3": lambda s: tables.table3(s.evaluations, s.floors(), s.fits),
     "table3_theory": lambda s: tables.table3_theory(s.floors()),
     "table4": lambda s: tables.table4(s.evaluations, s.fits, s.results.bootstrap()),
@@ -136,7 +154,7 @@ TABLES: dict[str, Callable[[Sources], pd.DataFrame]] = {
     "characteristic_depths": _characteristic_depths,
     "local_exponents": _local_exponents,
     "generalized_fits": _generalized_fits,
-    "context_mixing": _identity_fits,
+    "context_mixing": context_mixing,
 }
 
 

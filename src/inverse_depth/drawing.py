@@ -2,24 +2,11 @@
 
 from collections.abc import Callable
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from inverse_depth import figures, published, tables
-from inverse_depth.assemble import Sources
+from inverse_depth.assemble import Sources, context_mixing
 from inverse_depth.fits import fit_power_law
-
-
-def _figure02(sources: Sources) -> Figure:
-    frame = sources.theory("schematic")
-    tokens = frame[frame["role"] == "token"]
-    retrievals = []
-    for task in ("easy", "top_k"):
-        query = frame.loc[frame["role"] == task, ["x", "y"]].to_numpy()[0]
-        selected = np.flatnonzero(tokens[f"{task}_selected"].astype(bool))
-        similarities = tokens[f"{task}_similarity"].to_numpy()
-        retrievals.append(figures.Retrieval(query, similarities, selected))
-    return figures.figure02(tokens[["x", "y"]].to_numpy(), tokens["label"].to_numpy(), *retrievals)
 
 
 def _figure03(sources: Sources) -> Figure:
@@ -48,18 +35,8 @@ def _figure07(sources: Sources) -> Figure:
     return figures.figure07(modes, fits, a, b)
 
 
-def _figure08(sources: Sources) -> Figure:
-    points = sources.theory("geometry").set_index("point")[["x", "y"]]
-    selected = points.loc[points.index.str.startswith("selected")].to_numpy()
-    return figures.figure08(
-        points.loc["query"].to_numpy(), selected, points.loc["conditional_mean"].to_numpy()
-    )
-
-
 def _figure12(sources: Sources) -> Figure:
-    return figures.figure12(
-        sources.results.attention(), tables.context_mixing(sources.results.attention())
-    )
+    return figures.figure12(sources.results.attention(), context_mixing(sources))
 
 
 def _figure13(sources: Sources) -> Figure:
@@ -90,7 +67,7 @@ def _sensitivity_figure(sources: Sources) -> Figure:
 
 FIGURES: dict[str, Callable[[Sources], Figure]] = {
     "figure01": lambda s: figures.figure01(s.evaluations, "linear_easy_finite"),
-    "figure02": _figure02,
+    "figure02": lambda s: figures.figure02(s.theory("schematic")),
     "figure03": _figure03,
     "figure04": lambda s: figures.figure04(s.evaluations, s.results.history()),
     "figure05": lambda s: figures.figure05(s.evaluations, published.table(1)),
@@ -98,7 +75,7 @@ FIGURES: dict[str, Callable[[Sources], Figure]] = {
         s.evaluations, s.deep_fits("nonlinear_top2"), published.table(1)
     ),
     "figure07": _figure07,
-    "figure08": _figure08,
+    "figure08": lambda s: figures.figure08(s.theory("geometry")),
     "figure09": lambda s: figures.figure09(s.evaluations, s.deep_fits("single_stream_top2")),
     "figure10": lambda s: figures.figure10(s.evaluations, s.deep_fits("layer_values_top2")),
     "figure11": lambda s: figures.figure11(
@@ -121,7 +98,7 @@ FIGURES: dict[str, Callable[[Sources], Figure]] = {
     "figure_local_exponents": lambda s: _local_exponent_figure(s, "nonlinear_top2"),
     "figure_deep": lambda s: _local_exponent_figure(s, "deep"),
     "figure_table1_matched": lambda s: figures.table1_matched(
-        s.table("table1_matched"), published.table(1), ((16, 64), (128, 1024))
+        s.table("table1_matched"), published.table(1)
     ),
     "figure_training_sensitivity": _sensitivity_figure,
     "figure_calibration": lambda s: figures.calibration(s.table("calibration")),
