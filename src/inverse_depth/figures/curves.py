@@ -22,13 +22,13 @@ Fits = Mapping[Spectrum, "PowerLawFit"]
 
 
 def of_experiment(frame: pd.DataFrame, *experiments: str) -> pd.DataFrame:
-    """Rows of the named experiments."""
-    return frame[frame["experiment"].isin(experiments)]
+    """Rows of the named experiments; an empty frame may lack columns."""
+    return frame[frame["experiment"].isin(experiments)] if len(frame) else frame
 
 
 def of_spectrum(frame: pd.DataFrame, a: float, b: float) -> pd.DataFrame:
-    """Rows of spectrum (a, b)."""
-    return frame[(frame["a"] == a) & (frame["b"] == b)]
+    """Rows of spectrum (a, b); an empty frame may lack columns."""
+    return frame[(frame["a"] == a) & (frame["b"] == b)] if len(frame) else frame
 
 
 def spectra(frame: pd.DataFrame) -> list[Spectrum]:

@@ -30,14 +30,15 @@ def local_exponents(
     style.title(axes[0, 1], "b", "local exponent", setting(rows))
     _reducible_panel(axes[0, 0], rows, fits, fitted)
     _exponent_panel(axes[0, 1], local, fitted)
-    figure.legend(
-        handles=[
-            Line2D([], [], color=style.spectrum_color(a, b), marker=style.spectrum_marker(a, b))
-            for a, b in fitted
-        ],
-        labels=[style.spectrum_label(a, b) for a, b in fitted],
-        loc="outside lower center", ncols=7, title="spectrum $(a, b)$",
-    )  # fmt: skip
+    if fitted:
+        figure.legend(
+            handles=[
+                Line2D([], [], color=style.spectrum_color(a, b), marker=style.spectrum_marker(a, b))
+                for a, b in fitted
+            ],
+            labels=[style.spectrum_label(a, b) for a, b in fitted],
+            loc="outside lower center", ncols=7, title="spectrum $(a, b)$",
+        )  # fmt: skip
     return figure
 
 

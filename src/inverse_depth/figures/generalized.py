@@ -96,7 +96,9 @@ def _scalar_panel(axes: Axes, rows: pd.DataFrame, published: float | None) -> No
     handles = [draw_curve(axes, against_depth(rows, "context_scalar"), color, name="m")]
     labels = ["trained $m$"]
     if published is not None:
-        handles.append(axes.axhline(published, linestyle=":", linewidth=0.9, color=style.GREY))
+        handles.append(
+            axes.axhline(published, linestyle=":", linewidth=0.9, color=style.GREY, gid="paper")
+        )
         labels.append(f"paper's $m$, {published:g}".replace("-", "−"))
     style.depth_axis(axes, rows["L"])
     axes.margins(y=0.25)

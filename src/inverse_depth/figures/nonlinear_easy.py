@@ -81,7 +81,8 @@ def _normalized_panel(axes: Axes, rows: pd.DataFrame, name) -> None:
 
 def _mass_panel(axes: Axes, history: pd.DataFrame, contexts: np.ndarray) -> None:
     """Mean attention mass on the matching token against training step, one layer."""
-    history = history[history["L"] == 1].dropna(subset=["attention_mass"])
+    if len(history):
+        history = history[history["L"] == 1].dropna(subset=["attention_mass"])
     if history.empty:
         return style.not_run(axes)
     color = style.spectrum_color(*MASS_SPECTRUM)

@@ -115,11 +115,11 @@ def save(figure: Figure, path_without_suffix: str | Path) -> tuple[Path, Path]:
 
 # Colours ------------------------------------------------------------------------------------------
 
-_VARY_B = LinearSegmentedColormap.from_list("b", ["#5BC0EB", "#1F83C4", "#1D4FA0", "#4A2383"])
+_VARY_B = LinearSegmentedColormap.from_list("b", ["#5BC0EB", "#1F83C4", "#1D4FA0", "#3A0F5E"])
 _VARY_A = LinearSegmentedColormap.from_list("a", ["#F2B134", "#E4741B", "#BE3327", "#7B1145"])
-_VARY_BOTH = LinearSegmentedColormap.from_list("a, b", ["#8CCB6B", "#2FA36B", "#0F7467", "#0B4A4A"])
+_VARY_BOTH = LinearSegmentedColormap.from_list("a, b", ["#98D45A", "#2FA36B", "#10708A", "#2A2E5C"])
 _DARKNESS = {0.0: 0.0, 0.25: 0.0, 0.5: 0.33, 1.0: 0.66, 1.5: 0.9, 2.0: 1.0}  # of one exponent
-_DARKNESS_OF_SUM = {0.5: 0.0, 1.0: 0.6, 2.0: 1.0}  # of a + b, both nonzero
+_DARKNESS_OF_SUM = {0.5: 0.0, 1.0: 0.5, 1.25: 0.75, 2.0: 1.0}  # of a + b, both nonzero
 _MARKERS = {0.0: "o", 0.25: "s", 0.5: "^", 1.0: "D", 1.25: "P", 1.5: "v", 2.0: "o"}
 _MARKERS_OF_SUM = {0.5: "s", 0.75: "^", 1.0: "D", 1.25: "P", 2.0: "v"}
 
@@ -246,8 +246,12 @@ def log_ticks(low: float, high: float) -> np.ndarray:
         ticks = ticks[(ticks >= low) & (ticks <= high)]
         if 3 <= len(ticks) <= 6:
             return ticks
-    ticks = MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return ticks[(ticks >= low) & (ticks <= high)]
+    for intervals in range(3, 8):
+        ticks = MaxNLocator(nbins=intervals, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        ticks = ticks[(ticks >= low) & (ticks <= high)]
+        if len(ticks) >= 3:
+            break
+    return ticks
 
 
 def log_value_axis(axes: Axes) -> None:

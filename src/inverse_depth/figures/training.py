@@ -97,8 +97,10 @@ def training_curves(history: pd.DataFrame, experiment: str) -> Figure:
 
     `history`: experiment, a, b, L, seed, step, loss, validation_loss.
     """
-    rows = of_experiment(history, experiment).dropna(subset=["validation_loss"])
-    drawn = spectra(rows)
+    rows = of_experiment(history, experiment)
+    if len(rows):
+        rows = rows.dropna(subset=["validation_loss"])
+    drawn = spectra(rows) if len(rows) else []
     columns = min(4, max(1, len(drawn)))
     lines = max(1, int(np.ceil(len(drawn) / columns)))
     figure, axes = style.panels(
@@ -109,7 +111,7 @@ def training_curves(history: pd.DataFrame, experiment: str) -> Figure:
             panel.set_axis_off()
         else:
             style.not_run(panel)
-    depths = sorted(rows["L"].unique())
+    depths = sorted(rows["L"].unique()) if drawn else []
     colors = dict(zip(depths, style.ordered_colors(len(depths)), strict=True))
     for panel, (a, b) in zip(axes.flat, drawn, strict=False):
         style.title(panel, "", style.spectrum_label(a, b))
