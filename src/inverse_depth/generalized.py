@@ -6,9 +6,10 @@ from torch.nn.functional import gelu
 
 from inverse_depth.attention import attention_weights, rms_norm
 from inverse_depth.context_updates import context_update_loss, token_weights
-from inverse_depth.contexts import Contexts
+from inverse_depth.contexts import AveragedTeacher, Contexts
 from inverse_depth.controlled import AttentionModel, NonlinearAttention, gaussian
 from inverse_depth.run import Architecture
+from inverse_depth.single_stream import layer_reads
 
 
 class LayerValues(NonlinearAttention):
@@ -108,12 +109,12 @@ class SingleStream(AttentionModel):
         Raises:
             ValueError: if the teacher is averaged.
         """
-        labels = contexts.teacher.labels(contexts.tokens)
-        if labels.shape[-1] != 1:
+        if isinstance(contexts.teacher, AveragedTeacher):
             raise ValueError(
                 "teacher: averaged with model single_stream; allowed is sampled, because the "
                 "prediction is not linear in the labels"
             )
+        labels = contexts.teacher.labels(contexts.tokens)
         test = contexts.rotated(contexts.query.unsqueeze(1)) @ self.W_x.mT
         context = contexts.rotated(contexts.tokens) @ self.W_x.mT + labels @ self.W_y.mT
         return test.squeeze(1), context
@@ -124,15 +125,8 @@ class SingleStream(AttentionModel):
         Eq 65-66 from the starting states (B, N) and (B, P, N).
         """
         keys, values = self.normalized(context), context @ self.W_v.mT
-        updates, rows = [], []
-        for matrix in self.bilinear():
-            query = self.normalized(test) @ matrix.mT
-            row = attention_weights(query.unsqueeze(1), keys)
-            update = (row @ values).squeeze(1)
-            test = test + update / self.depth
-            updates.append(update)
-            rows.append(row)
-        return torch.stack(updates, dim=1), torch.cat(rows, dim=1)
+        normalize = self.architecture.norm == "rms"
+        return layer_reads(test, keys, values, self.bilinear(), normalize)
 
     def layer_predictions(self, contexts: Contexts) -> Tensor:
         """f_l = z_0 + L (z_l - z_{l-1}) (eq 67-68), (B, L, 1)."""
