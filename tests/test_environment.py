@@ -1,0 +1,184 @@
+"""The lock, the conda environments, the image and the profiles say the same."""
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = sorted(path.stem for path in ROOT.glob("envs/*.yaml"))
+LOCKS = ["requirements.lock", "requirements-cuda.lock", "requirements-cluster.lock"]
+
+
+def load_script(path: Path):
+    """A script as a module that takes the folder above it for the project."""
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def locked(name: str) -> dict[str, str]:
+    """Versions by package, from a lock whose every line must be an exact pin."""
+    pins = {}
+    for line in (ROOT / name).read_text().splitlines():
+        if line and not line.strip().startswith("#"):
+            assert re.fullmatch(r"[a-z0-9-]+==[A-Za-z0-9.]+", line), f"{name}: {line}"
+            package, version = line.split("==")
+            pins[package] = version
+    return pins
+
+
+def environment(name: str) -> tuple[list[str], dict[str, str]]:
+    """The conda packages of an environment, and its pip pins."""
+    entries = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())["dependencies"]
+    pip = next(entry["pip"] for entry in entries if isinstance(entry, dict))
+    return [e for e in entries if isinstance(e, str)], dict(pin.split("==") for pin in pip)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_locks_hold_exact_public_versions(name):
+    assert locked(name)
+
+
+def test_locks_share_no_package():
+    names = [package for name in LOCKS for package in locked(name)]
+    assert len(names) == len(set(names))
+
+
+def test_cuda_libraries_are_constraints_alone():
+    assert not [p for p in locked("requirements.lock") if p.startswith(("nvidia-", "cuda-"))]
+
+
+def test_there_are_environments():
+    assert ENVIRONMENTS == ["analysis", "training"]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_pin_of_an_environment_is_the_locks(name):
+    conda, pins = environment(name)
+    lock = locked("requirements.lock")
+    assert conda == ["python=3.11", "pip"]
+    assert pins == {package: lock[package] for package in pins}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_an_environment_has_what_its_list_asks_for(name):
+    pins = environment(name)[1]
+    for line in (ROOT / f"envs/{name}.in").read_text().splitlines():
+        if line and not line.startswith("#"):
+            requirement = Requirement(line)
+            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
+
+
+def test_analysis_has_no_torch():
+    assert "torch" in environment("training")[1]
+    assert "torch" not in environment("analysis")[1]
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The check of the locks, on a copy of what it reads."""
+    for name in [*LOCKS, "requirements.in"]:
+        shutil.copy(ROOT / name, tmp_path)
+    for folder in ("envs", "scripts"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def problems(folder: Path) -> str:
+    return "\n".join(load_script(folder / "scripts/lock.py").check_locks())
+
+
+def test_locks_are_in_step(copy):
+    assert problems(copy) == ""
+
+
+def test_check_sees_a_requirement_without_a_pin(copy):
+    lock = copy / "requirements.lock"
+    lock.write_text(re.sub(r"^pandas==.*\n", "", lock.read_text(), flags=re.MULTILINE))
+    assert "pandas is needed and has no pin" in problems(copy)
+
+
+def test_check_sees_a_pin_that_nothing_needs(copy):
+    edit(copy / "requirements.in", "snakefmt\n", "")
+    assert "nothing needs snakefmt" in problems(copy)
+
+
+def test_check_sees_a_requirement_that_the_pin_does_not_meet(copy):
+    edit(copy / "envs/analysis.in", "pandas\n", "pandas>=99\n")
+    assert "pandas>=99 is asked for" in problems(copy)
+
+
+def test_check_sees_an_environment_that_lacks_a_package(copy):
+    edit(copy / "envs/analysis.in", "pandas\n", "pandas\nsafetensors\n")
+    assert "envs/analysis.yaml: differs from envs/analysis.in" in problems(copy)
+
+
+def test_check_sees_another_version_than_the_installed(copy):
+    lock = copy / "requirements.lock"
+    lock.write_text(re.sub(r"^tqdm==.*$", "tqdm==4.0", lock.read_text(), flags=re.MULTILINE))
+    assert "tqdm is 4.0, installed is" in problems(copy)
+
+
+def stages() -> list[str]:
+    """The Dockerfile, split at its FROM lines; what stands before the first is left out."""
+    return re.split(r"^(?=FROM )", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+
+
+def test_image_installs_the_lock_and_nothing_else():
+    lines = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
+    installs = re.findall(r"pip install (.*)", lines)
+    assert len(installs) == 1
+    assert "--requirement requirements.lock --constraint requirements-cuda.lock" in installs[0]
+
+
+def test_image_base_is_pinned_by_tag():
+    base = re.search(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+-runtime-\w+", base[1])
+
+
+def test_image_runs_as_an_ordinary_user_without_build_tools():
+    final = stages()[-1]
+    assert re.findall(r"^USER (\S+)$", final, re.MULTILINE) == ["1000:1000"]
+    assert not re.search(r"apt-get|dnf|pip install|gcc", final)
+
+
+def test_image_leaves_results_and_environments_behind():
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {".git", ".venv", "results", "snapshots", ".snakemake"} <= set(ignored)
+
+
+def write_results(folder: Path, loss: str) -> Path:
+    (folder / "tables").mkdir(parents=True)
+    (folder / "tables/table1.csv").write_text(f"name,loss\nlinear,{loss}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [("1.5", []), ("1.5000000001", []), ("1.5001", ["1 cells differ"]), ("", ["1 cells differ"])],
+)
+def test_results_agree_to_rounding(tmp_path, loss, found):
+    script = load_script(ROOT / "scripts/compare_results.py")
+    expected = write_results(tmp_path / "expected", "1.5")
+    actual = write_results(tmp_path / "actual", loss)
+    reported = script.differences(expected, actual)
+    assert len(reported) == len(found)
+    assert all(part in line for part, line in zip(found, reported, strict=True))
+
+
+def test_results_without_tables_do_not_agree(tmp_path):
+    script = load_script(ROOT / "scripts/compare_results.py")
+    assert script.differences(tmp_path, tmp_path) == [f"{tmp_path} holds no tables"]
