@@ -26,10 +26,14 @@ def test_tokens_and_teacher_have_their_spectra_in_the_contexts_own_basis():
     contexts = sample_contexts(data, 4000, "sampled", stream("training", 0))
     tokens = contexts.tokens.flatten(0, 1)
     covariance = tokens.T @ tokens / len(tokens)
-    assert torch.allclose(covariance, torch.diag(power_law(5, 1.0).float()), atol=0.02)
+    assert torch.allclose(
+        covariance, torch.diag(torch.from_numpy(power_law(5, 1.0)).float()), atol=0.02
+    )
     beta = contexts.teacher.beta
     teacher = beta.T @ beta / len(beta)
-    assert torch.allclose(teacher, torch.diag(power_law(5, 0.5).float()), atol=0.1)
+    assert torch.allclose(
+        teacher, torch.diag(torch.from_numpy(power_law(5, 0.5)).float()), atol=0.1
+    )
     labels = contexts.teacher.labels(contexts.tokens)
     assert torch.allclose(labels[3, 7, 0], contexts.tokens[3, 7] @ beta[3], atol=1e-5)
 
@@ -41,7 +45,7 @@ def test_the_teacher_of_isotropic_inputs_is_rotated_by_its_own_haar_rotation():
     mean = float(power_law(4, 2.0).mean())
     assert torch.allclose(covariance, mean * torch.eye(4), atol=0.03)
     square = beta.square().sum(-1)
-    omega = power_law(4, 2.0)
+    omega = torch.from_numpy(power_law(4, 2.0))
     assert within(square, float(omega.sum()), len(beta))
     assert float(square.var()) == pytest.approx(float(2 * omega.square().sum()), rel=0.05)
 

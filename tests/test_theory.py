@@ -43,7 +43,7 @@ def rng(seed: int) -> np.random.Generator:
 
 
 def spectrum(d: int, exponent: float) -> np.ndarray:
-    return power_law(d, exponent).numpy()
+    return power_law(d, exponent)
 
 
 # --- Monte Carlo floor -------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def cosine_top_k(tokens: Tensor, query: Tensor, k: int) -> Tensor:
 
 
 def _teacher(data: Data, kind: Teacher, count: int, generator: torch.Generator) -> TeacherLabels:
-    omega = power_law(data.d, data.b).to(generator.device, torch.float32)
+    omega = torch.from_numpy(power_law(data.d, data.b)).to(generator.device, torch.float32)
     if kind == "averaged":
         scale = omega if data.a > 0 else omega.mean().expand(data.d)
         return AveragedTeacher(scale.sqrt())
@@ -200,7 +200,7 @@ def sample_contexts(
         ValueError: if the task cannot be drawn without tokens.
     """
     device = generator.device
-    root = power_law(data.d, data.a).to(device, torch.float32).sqrt()
+    root = torch.from_numpy(power_law(data.d, data.a)).to(device, torch.float32).sqrt()
     rotation = haar_rotations(count, data.d, generator) if data.a > 0 else None
     labels = _teacher(data, teacher, count, generator)
     if data.P is None or not tokens:

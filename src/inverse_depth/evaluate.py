@@ -74,7 +74,7 @@ def _evaluate_model(model: AttentionModel, run: Run, device: torch.device) -> di
         seen += len(loss)
 
     if run.data.a == 0:  # isotropic: the labels' channels are already averaged over O
-        omega = power_law(run.data.d, run.data.b).to(device)
+        omega = torch.from_numpy(power_law(run.data.d, run.data.b)).to(device)
         modes = modes.sum() * omega / omega.sum()
     loss = torch.cat(losses).cpu().numpy()
     samples = {"loss": loss}

@@ -2,10 +2,10 @@
 
 import math
 
-import torch
+import numpy as np
 
 
-def power_law(d: int, exponent: float) -> torch.Tensor:
+def power_law(d: int, exponent: float) -> np.ndarray:
     """Eigenvalues k**-exponent for k = 1..d, float64 (d,), not normalized (eq 2).
 
     Raises ValueError if d is below one or the exponent is negative or not finite.
@@ -14,4 +14,4 @@ def power_law(d: int, exponent: float) -> torch.Tensor:
         raise ValueError(f"d = {d}: the dimension must be at least 1")
     if not (math.isfinite(exponent) and exponent >= 0):
         raise ValueError(f"exponent = {exponent}: a spectral exponent must be finite and >= 0")
-    return torch.arange(1, d + 1, dtype=torch.float64) ** -exponent
+    return np.arange(1.0, d + 1) ** -float(exponent)

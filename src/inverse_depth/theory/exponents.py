@@ -54,7 +54,7 @@ def validity_conditions(a: float, d: int) -> ValidityConditions:
 
 def constrained_reference(depths: Sequence[int], a: float, b: float, d: int) -> np.ndarray:
     """Loss (depths,) of repeated updates at their best scale, infinite context (eq 33 in eq 30)."""
-    eigenvalues, teacher = power_law(d, a).numpy(), power_law(d, b).numpy()
+    eigenvalues, teacher = power_law(d, a), power_law(d, b)
     return np.array(
         [
             repeated_update_loss(
@@ -94,7 +94,7 @@ def optimal_update_scale(L: int, eigenvalues: np.ndarray, teacher: np.ndarray) -
 
 def free_reference(depths: Sequence[int], a: float, b: float, d: int) -> np.ndarray:
     """Loss (depths,) of the best residual polynomial of degree L, infinite context (eq 35-37)."""
-    eigenvalues, teacher = power_law(d, a).numpy(), power_law(d, b).numpy()
+    eigenvalues, teacher = power_law(d, a), power_law(d, b)
     return free_loss(depths, eigenvalues, eigenvalues * teacher)
 
 
@@ -155,7 +155,7 @@ def finite_context_free_reference(
     """
     depths = checked_depths(depths)
     block_size = contexts_per_block(contexts, blocks)
-    eigenvalues, teacher = power_law(d, a).numpy(), power_law(d, b).numpy()
+    eigenvalues, teacher = power_law(d, a), power_law(d, b)
     query, covariance = easy_contexts(eigenvalues, P, contexts, generator)
     values, basis = orthonormal_polynomials(
         lambda v: np.einsum("nij,nj->ni", covariance, v),

@@ -58,8 +58,8 @@ def monte_carlo_floor(
     """
     if degree < 1:
         raise ValueError(f"degree = {degree}: must be at least 1")
-    eigenvalues = power_law(d, a).numpy()
-    teacher = {b: power_law(d, b).numpy() for b, _ in targets}
+    eigenvalues = power_law(d, a)
+    teacher = {b: power_law(d, b) for b, _ in targets}
     block_size = contexts_per_block(contexts, blocks)
     moments = np.zeros((len(targets), 2, blocks, degree + 1, degree + 1))
     for block in range(blocks):

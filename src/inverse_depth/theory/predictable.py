@@ -66,7 +66,7 @@ def predictable_component(
 
     The regression is E[t . Sigma q] / E[|Sigma q|^2] in the Euclidean norm, the teacher isotropic.
     """
-    eigenvalues = power_law(d, a).numpy()
+    eigenvalues = power_law(d, a)
     block_size = contexts_per_block(contexts, blocks)
     sums = np.zeros((blocks, 3))
     for block in range(blocks):
