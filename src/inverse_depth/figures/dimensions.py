@@ -60,7 +60,8 @@ def _floors_panel(axes: Axes, floors: pd.DataFrame, rows: dict) -> None:
     nonlinear, linear = floors["nonlinear_L0"].to_numpy(), floors["linear_L0"].to_numpy()
     axes.hlines(positions, nonlinear, linear, color=style.GREY, linewidth=0.8, zorder=1)
     style_points = {"linestyle": "none", "markersize": 5, "zorder": 2}
-    bound = floors.get("nonlinear_method", pd.Series("", floors.index)).str.contains("bound")
+    methods = floors.get("nonlinear_method", pd.Series("", floors.index)).astype(str)
+    bound = methods.str.contains("bound")
     for hollow in (False, True):
         chosen = (bound == hollow).to_numpy()
         if not chosen.any():
@@ -74,7 +75,7 @@ def _floors_panel(axes: Axes, floors: pd.DataFrame, rows: dict) -> None:
     for position, low, high in zip(positions, nonlinear, linear, strict=True):
         if np.isfinite(low) and np.isfinite(high):
             axes.annotate(
-                f"×{high / low:.3g}", (high, position), xytext=(6, 0),
+                f"×{high / low:.3g}", (max(low, high), position), xytext=(6, 0),
                 textcoords="offset points", ha="left", va="center", fontsize=7,
             )  # fmt: skip
     axes.set_xscale("log")

@@ -26,10 +26,11 @@ def local_exponents(
     figure, axes = style.panels(1, 2, style.FULL_WIDTH, 3.0)
     rows = of_experiment(evaluations, experiment)
     fitted = [spectrum for spectrum in spectra(rows) if spectrum in fits and fits[spectrum].ok]
+    reason = "no fitted floors" if len(rows) else style.NOT_RUN
     style.title(axes[0, 0], "a", "reducible loss", setting(rows))
     style.title(axes[0, 1], "b", "local exponent", setting(rows))
-    _reducible_panel(axes[0, 0], rows, fits, fitted)
-    _exponent_panel(axes[0, 1], local, fitted)
+    _reducible_panel(axes[0, 0], rows, fits, fitted, reason)
+    _exponent_panel(axes[0, 1], local, fitted, reason)
     if fitted:
         figure.legend(
             handles=[
@@ -42,7 +43,7 @@ def local_exponents(
     return figure
 
 
-def _reducible_panel(axes: Axes, rows: pd.DataFrame, fits: Fits, fitted: list) -> None:
+def _reducible_panel(axes: Axes, rows: pd.DataFrame, fits: Fits, fitted: list, reason: str) -> None:
     """R_L − L0 where it is positive, its fit, and a guide of slope −1."""
     starts = []
     for a, b in fitted:
@@ -53,7 +54,7 @@ def _reducible_panel(axes: Axes, rows: pd.DataFrame, fits: Fits, fitted: list) -
         draw_curve(axes, curve, style.spectrum_color(a, b), style.spectrum_marker(a, b), name=name)
         starts.append(curve["value"].max())
     if not starts:
-        return style.empty(axes, "no fitted floors" if len(rows) else "not run at this scale")
+        return style.empty(axes, reason)
     style.depth_axis(axes, rows["L"])
     depths = np.array([rows["L"].min(), rows["L"].max()], dtype=float)
     guide = 1.6 * max(starts) * depths[0] / depths
@@ -66,12 +67,12 @@ def _reducible_panel(axes: Axes, rows: pd.DataFrame, fits: Fits, fitted: list) -
     axes.set_ylabel("$R_L-L_0$")
 
 
-def _exponent_panel(axes: Axes, local: pd.DataFrame, fitted: list) -> None:
+def _exponent_panel(axes: Axes, local: pd.DataFrame, fitted: list, reason: str) -> None:
     """Exponents at the geometric mean of their two depths, spread a little to part the bars."""
     local = local.dropna(subset=["exponent"])
     local = local[[spectrum in fitted for spectrum in zip(local["a"], local["b"], strict=True)]]
     if local.empty:
-        return style.empty(axes, "no local exponents")
+        return style.empty(axes, reason)
     spread = np.linspace(-0.3, 0.3, len(fitted)) if len(fitted) > 1 else [0.0]
     for (a, b), shift in zip(fitted, spread, strict=True):
         rows = of_spectrum(local, a, b).sort_values("shallow")

@@ -42,10 +42,11 @@ def figure08(geometry: pd.DataFrame) -> Figure:
         _number(panel, points[name], number)
     tips = np.array([points[name] for name in selected])
     panel.plot(*tips.T, ":", color=style.INK, linewidth=0.8, zorder=1)
-    _arrow(panel, ORIGIN, points["query"], style.GREY, THIN)
     _arrow(panel, ORIGIN, points["mean"], TARGET, THICK)
     _arrow(panel, ORIGIN, points["conditional_mean"], PREDICTABLE, THICK)
     _arrow(panel, points["conditional_mean"], points["mean"], RESIDUAL, THICK)
+    _arrow(panel, ORIGIN, points["query"], style.GREY, THIN, zorder=4)
+    panel.axhline(0, color=style.FAINT, linewidth=0.8, zorder=0)
     panel.plot(0, 0, marker="o", markersize=3, color=style.INK, zorder=5)
     entries = (
         ("query", "query $x_\\mathrm{test}$", style.GREY, THIN),
@@ -63,11 +64,13 @@ def figure08(geometry: pd.DataFrame) -> Figure:
     return figure
 
 
-def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, color: str, width: float) -> None:
+def _arrow(
+    axes: Axes, start: np.ndarray, end: np.ndarray, color: str, width: float, zorder: float = 3
+) -> None:
     axes.add_patch(
         FancyArrowPatch(
             tuple(start), tuple(end), arrowstyle="-|>,head_length=4,head_width=2",
-            linewidth=width, color=color, shrinkA=0, shrinkB=0, zorder=2 + width / 4,
+            linewidth=width, color=color, shrinkA=0, shrinkB=0, zorder=zorder,
             joinstyle="miter", capstyle="butt",
         )
     )  # fmt: skip
@@ -75,7 +78,7 @@ def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, color: str, width: fl
 
 def _number(axes: Axes, tip: np.ndarray, number: int) -> None:
     """A selected token's number just beyond its arrow."""
-    beyond = tuple(7 * tip / np.linalg.norm(tip))
+    beyond = tuple(8 * tip / np.linalg.norm(tip))
     axes.annotate(
         str(number), tuple(tip), xytext=beyond, textcoords="offset points", ha="center", va="center"
     )
@@ -83,4 +86,6 @@ def _number(axes: Axes, tip: np.ndarray, number: int) -> None:
 
 def _measures(point: pd.Series) -> str:
     """Length and angle to the query, as measured."""
+    if point.name == "query":
+        return f"length {point['length']:.2f}"
     return f"length {point['length']:.2f}, {abs(point['angle']):.0f}° from the query"

@@ -73,7 +73,7 @@ def _normalized_panel(axes: Axes, rows: pd.DataFrame, name) -> None:
         )  # fmt: skip
     style.depth_axis(axes, rows["L"])
     axes.set_yscale("log")
-    axes.set_ylim(axes.get_ylim()[0], 2.0)
+    axes.set_ylim(min(axes.get_ylim()[0], SOLVED / 30), 2.0)
     style.log_value_axis(axes)
     axes.set_ylabel("loss / $\\Sigma_k\\,\\lambda_k\\omega_k$")
     style.legend_below(axes, 2, handles=handles, labels=labels)

@@ -192,9 +192,12 @@ def note(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=7, color=GREY)
 
 
+NOT_RUN = "not run at this scale"
+
+
 def not_run(axes: Axes) -> None:
     """An empty panel whose runs do not exist at this scale."""
-    empty(axes, "not run at this scale")
+    empty(axes, NOT_RUN)
 
 
 def empty(axes: Axes, reason: str) -> None:
