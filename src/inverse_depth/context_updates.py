@@ -13,6 +13,8 @@ from torch import Tensor
 
 from inverse_depth.attention import attention_weights, chunk_size
 
+aten = torch.ops.aten
+
 
 def with_test_token(query: Tensor, keys: Tensor) -> Tensor:
     """All P + 1 token states (B, P + 1, N), test token last, from (B, N) and (B, P, N)."""
@@ -44,29 +46,34 @@ def token_weights(query: Tensor, keys: Tensor, bilinear: Tensor, m: Tensor) -> T
 class _ContextUpdateLoss(torch.autograd.Function):
     """Loss and all its gradients in one pass over chunks of contexts.
 
-    Only the attention of one chunk is stored, (chunk, L, P + 1, P). The gradient of A_l is the
-    outer product of the row [m/L r, 1] before the layer and the gradient s of the row after it;
-    through the softmax it becomes A_l (s - A_l s) times that row, so it is never formed.
+    Only the attention of one chunk is stored, (L, chunk, P + 1, P), and one layer's logits, in
+    buffers that serve every chunk. The gradient of A_l is the outer product of the row [m/L r, 1]
+    before the layer and the gradient s of the row after it; through the softmax it becomes
+    A_l (s - A_l s) times that row, so it is never formed.
     """
 
     @staticmethod
     def forward(ctx, query, keys, bilinear, m, gain, values, target):
         batch, P = keys.shape[:2]
         depth = len(bilinear)
-        step = chunk_size(P + 1, P, keys.element_size(), keys.device)
+        step = min(batch, chunk_size(P + 1, P, keys.element_size(), keys.device))
         tokens = with_test_token(query, keys)
         loss = keys.new_zeros(())
         d_tokens, d_keys = torch.zeros_like(tokens), torch.zeros_like(keys)
         d_bilinear = torch.zeros_like(bilinear)
         d_m, d_gain = torch.zeros_like(m), torch.zeros_like(gain)
+        attention = keys.new_empty(depth, step, P + 1, P)
+        logits = keys.new_empty(step, P + 1, P)
         for start in range(0, batch, step):
             part = slice(start, start + step)
             T, k, Y = tokens[part], keys[part], values[part]
+            scores = logits[: len(k)]
             row = k.new_zeros(len(k), 1, P)
             layers = []
             for index in reversed(range(depth)):
                 U = T @ bilinear[index].mT
-                A = torch.softmax(torch.bmm(U, k.mT), dim=-1)
+                A = attention[index, : len(k)]
+                aten._softmax.out(torch.bmm(U, k.mT, out=scores), -1, False, out=A)
                 mask_row = _mask_row(row, m / depth)
                 layers.append((index, U, A, row, mask_row.mT))
                 row = torch.baddbmm(row, mask_row, A)
@@ -77,7 +84,7 @@ class _ContextUpdateLoss(torch.autograd.Function):
             s = torch.bmm(Y, 2 * gain / depth * residual.unsqueeze(-1)).mT
             for index, U, A, row, mask_column in reversed(layers):
                 As = torch.bmm(A, s.mT)
-                d_softmax = (s - As).mul_(A)
+                d_softmax = torch.sub(s, As, out=scores).mul_(A)
                 d_U = torch.bmm(d_softmax, k).mul_(mask_column)
                 d_keys[part].baddbmm_(d_softmax.mT, U * mask_column)
                 d_tokens[part] += d_U @ bilinear[index]
