@@ -178,6 +178,7 @@ def _table3(tables: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, object]]:
             paper_se=paper["theory_se"],
         )
         ours = lookup(tables.get("table3"), **key)
+        trained = isinstance(ours.get("plateau_depths"), str) and ours["plateau_depths"] != ""
         yield _compared(
             "Table 3 measured",
             _spectrum(key),
@@ -185,7 +186,7 @@ def _table3(tables: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, object]]:
             ours.get("measured", nan),
             ours.get("measured_se", nan),
             model="linear",
-            size=ours,
+            size=ours if trained else {},
             note=_note(ours),
             floor=_finite_floor(tables, key),
         )
@@ -316,7 +317,7 @@ def _tolerance(kind: str, limit: float) -> str:
     return {
         "relative": f"{100 * limit:g} %",
         "absolute": f"± {limit:g}",
-        "below": f"at most {limit:g} below",
+        "below": f"at most {limit:g} below" if limit else "not below",
         "standard errors": f"{limit:g} standard errors",
     }[kind]
 
