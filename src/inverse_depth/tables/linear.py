@@ -148,8 +148,10 @@ def predictable_component(coefficients: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         coefficients: k, a, b, d, P, measured, measured_se, predicted (gamma / sqrt(tr Sigma^2))
-            and validity (2 tr Sigma^4 / (tr Sigma^2)^2, which must be small and grows with a).
+            and validity (2 tr Sigma^4 / (tr Sigma^2)^2, which must be small and grows with a);
+            further columns are kept at the end.
     """
     frame = coefficients.assign(deviation=coefficients["measured"] / coefficients["predicted"] - 1)
     columns = ["k", "a", "b", "measured", "measured_se", "predicted", "deviation", "validity"]
-    return frame.sort_values(["k", "a", "b"], ignore_index=True)[[*columns, "d", "P"]]
+    columns += [name for name in frame if name not in columns]
+    return frame.sort_values(["k", "a", "b"], ignore_index=True)[columns]
