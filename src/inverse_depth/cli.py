@@ -20,6 +20,7 @@ from inverse_depth.freshness import (
 )
 from inverse_depth.paths import Paths
 from inverse_depth.products import PRODUCTS, outputs, product_runs
+from inverse_depth.restamps import append
 from inverse_depth.run import Run
 from inverse_depth.settings import Settings, SettingsError, load_settings, resolve_runs, trained_as
 from inverse_depth.stored import CheckpointError
@@ -232,6 +233,42 @@ def command_why(settings: Settings, paths: Paths, options: argparse.Namespace) -
     print("\n".join(reasons) if reasons else f"{options.name} is up to date")
 
 
+def command_restamp(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.restamp import RestampError, restamp
+    from inverse_depth.train import select_device
+
+    lines: dict[Run, ProgressLine] = {}
+
+    def progress(run: Run, step: int) -> None:
+        if run not in lines:
+            lines[run] = ProgressLine(f"train {run} again", run.optimization.steps)
+        lines[run](step)
+
+    freshness, device = Freshness(settings, paths), select_device(settings.device)
+    try:
+        rows = restamp(freshness, options.sample, options.tolerance, device, progress)
+    except RestampError as error:
+        raise UserError(str(error)) from error
+    append(paths.ledger, rows)
+    for row in rows:
+        print(
+            f"{row.experiment}: {row.stage} code {row.old} → {row.new}, shown on {row.run} "
+            f"(weights differ by {row.weights:.1g}, evaluation by {row.evaluation:.1g})"
+        )
+
+
+def command_code(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.pipeline import code_digests
+
+    write_text(paths.code, json.dumps(code_digests(), indent=1) + "\n")
+
+
+def command_pipeline(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.pipeline import pipeline
+
+    print(pipeline(settings), end="")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     top = argparse.ArgumentParser(prog="inverse_depth", description=__doc__)
@@ -265,6 +302,22 @@ def parser() -> argparse.ArgumentParser:
     compare.set_defaults(name="comparison")
     why = add("why", command_why, "say why a run or product is stale")
     why.add_argument("name", metavar="EXPERIMENT/RUN|PRODUCT")
+    again = add("restamp", command_restamp, "show that new code gives the recorded results")
+    again.add_argument(
+        "--sample",
+        nargs="+",
+        default=[],
+        metavar="EXPERIMENT/RUN",
+        help="runs to make again (default: the cheapest of each experiment)",
+    )
+    again.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        help="largest relative difference allowed (%(default)s)",
+    )
+    add("code", command_code, "write digests of the code behind each kind of result, for DVC")
+    add("pipeline", command_pipeline, "print dvc.yaml as the settings ask for it")
     return top
 
 

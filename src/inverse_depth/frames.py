@@ -98,7 +98,7 @@ class Results:
                 "P": math.inf if run.data.P is None else run.data.P,
                 "contexts": run.evaluation.contexts,
                 "converged": result["final_change"] <= self.convergence_limit,
-                "code": record.get("stamp", {}).get("training", "")[:12],
+                "code": record.get("stamp", {}).get("training", ""),
             }
             rows.append(row)
         frame = pd.DataFrame(rows).reindex(columns=EVALUATION_COLUMNS)

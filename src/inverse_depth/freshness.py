@@ -40,10 +40,11 @@ def evaluation_identity(run: Run) -> str:
 
 def evaluation_stamp(run: Run, checkpoint: Path) -> dict:
     """What an evaluation made now, from this checkpoint, is made from."""
+    metadata, checksum = stored.header(checkpoint)
     return {
-        "training": training_identity(run),
+        "training": metadata["identity"],
         "evaluation": evaluation_identity(run),
-        "checkpoint": stored.header(checkpoint)[1],
+        "checkpoint": checksum,
         "code": code_of(EVALUATION_CODE),
     }
 
@@ -172,6 +173,31 @@ class Freshness:
         wanted = training_identity(trained)
         same = self._same(metadata.get("identity"), wanted, run.experiment)
         return same and checksum != evaluated
+
+    def old_code(self, run: Run) -> dict[str, str]:
+        """Digests of the old code of a run that is stale by its code alone, by stage."""
+        try:
+            stamp = json.loads(self.paths.evaluation(run).read_text(encoding="utf-8"))["stamp"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        old = {}
+        wanted = {"training": training_identity(run), "evaluation": evaluation_identity(run)}
+        for stage, identity in wanted.items():
+            if not self._same(stamp[stage], identity, run.experiment):
+                settings, _, code = stamp[stage].partition("-")
+                if settings != identity.partition("-")[0]:
+                    return {}
+                old[stage] = code
+        return old
+
+    def without_checkpoint(self) -> list[Run]:
+        """Trained runs whose checkpoints are not here although all that they serve is fresh."""
+        return [
+            trained
+            for trained, runs in self.served.items()
+            if not self.paths.checkpoint(trained).exists()
+            and not any(self.evaluation(run) for run in runs)
+        ]
 
     def needed(self, trained: Run) -> bool:
         """Whether something is going to read the checkpoint."""

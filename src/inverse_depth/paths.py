@@ -53,3 +53,8 @@ class Paths:
     def ledger(self) -> Path:
         """Code that was shown to give the same results as code before it."""
         return self.results / "restamps.csv"
+
+    @property
+    def code(self) -> Path:
+        """Digests of the code behind each kind of result."""
+        return self.results / "code.json"

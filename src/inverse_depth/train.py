@@ -232,6 +232,7 @@ def _train(
         spent = stored.metadata["seconds"]
         recent = torch.tensor(stored.metadata["recent"], dtype=torch.float64, device=device)
         recent_steps = stored.metadata["recent_steps"]
+        warn(f"{run} continues from step {start}")
     else:
         recent, recent_steps = torch.zeros((), dtype=torch.float64, device=device), 0
     began = saved = time.monotonic()
