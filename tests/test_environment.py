@@ -1,8 +1,11 @@
 """The lock, the conda environments, the image and the profiles say the same."""
 
 import importlib.util
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -182,3 +185,48 @@ def test_results_agree_to_rounding(tmp_path, loss, found):
 def test_results_without_tables_do_not_agree(tmp_path):
     script = load_script(ROOT / "scripts/compare_results.py")
     assert script.differences(tmp_path, tmp_path) == [f"{tmp_path} holds no tables"]
+
+
+@pytest.fixture
+def conda(tmp_path):
+    """A folder to put on the path, with the stand-in for conda."""
+    folder = tmp_path / "conda/bin"
+    folder.mkdir(parents=True)
+    stand_in = ROOT / "tests/stand_in_conda.py"
+    call = f'exec {sys.executable} {stand_in} {folder.parent} "$@"'
+    (folder / "conda").write_text(f"#!/bin/sh\n{call}\n")
+    (folder / "conda").chmod(0o755)
+    (folder / "activate").write_text('export PATH="$1/bin:$PATH"\n')
+    return folder
+
+
+def rules_with_conda() -> dict[str, str]:
+    """The environment that each rule of the workflow names."""
+    text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    rules = re.split(r"^rule (\w+):$", text, flags=re.MULTILINE)[1:]
+    bodies = dict(zip(rules[::2], rules[1::2], strict=True))
+    named = {rule: re.search(r'conda:\s+"\S+/envs/(\w+)\.yaml"', bodies[rule]) for rule in bodies}
+    return {rule: match[1] for rule, match in named.items() if match}
+
+
+@pytest.mark.slow
+def test_every_rule_runs_with_the_packages_of_its_own_environment(tmp_path, conda):
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("Snakefile", "params.yaml"):
+        shutil.copy(ROOT / name, project)
+    for name in ("envs", "profiles", "src", "workflow"):
+        shutil.copytree(ROOT / name, project / name)
+    run = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "2", "--use-conda"]
+        + ["--config", f"params={ROOT / 'tests/tiny.yaml'}", "--"]
+        + ["floors", "evaluations", "table1", "figure06", "comparison"],
+        cwd=project,
+        env={**os.environ, "PATH": f"{conda}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    rules = rules_with_conda()
+    assert sorted(set(rules.values())) == ENVIRONMENTS
+    assert [rule for rule in rules if f"Rule: {rule})" not in run.stderr] == []
