@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from inverse_depth import literal
+from inverse_depth import attention, literal
 from inverse_depth.contexts import SampledTeacher, sample_contexts, stream
 from inverse_depth.models import build
 from inverse_depth.run import Architecture, Data
@@ -160,3 +160,22 @@ def test_the_averaged_teacher_is_the_mean_over_sampled_ones():
     sampled = torch.cat(total)
     standard_error = sampled.std() / len(draws) ** 0.5
     assert abs(sampled.mean() - averaged) < 4 * standard_error
+
+
+@pytest.mark.parametrize("model", ["nonlinear", "layer_values"])
+@pytest.mark.parametrize(("chunk", "block"), [(1, 1), (600, 1), (1, 2000), (1200, 1500)])
+def test_chunks_and_blocks_change_nothing_but_the_order_of_sums(model, chunk, block, monkeypatch):
+    network, data = random_case(model, 2)
+    contexts = double(sample_contexts(data, 23, "averaged", stream("training", 2)))
+    network = network.double()
+    weights = [p for p in network.parameters() if p.requires_grad]
+
+    def loss_and_gradients():
+        loss = network.loss(contexts)
+        return [loss, *torch.autograd.grad(loss, weights)]
+
+    whole = loss_and_gradients()
+    monkeypatch.setitem(attention.CHUNK_BYTES, "cpu", chunk * 8)
+    monkeypatch.setitem(attention.BLOCK_BYTES, "cpu", block)
+    for pieces, expected in zip(loss_and_gradients(), whole, strict=True):
+        torch.testing.assert_close(pieces, expected, rtol=1e-12, atol=1e-13)

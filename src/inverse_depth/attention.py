@@ -12,6 +12,8 @@ aten = torch.ops.aten
 
 # Logits of one chunk of contexts: half of a core's L2 cache, or what fills a GPU.
 CHUNK_BYTES = {"cpu": 2**20, "cuda": 2**28}
+# Queries of one block of contexts, which bounds the memory of deep models.
+BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 
 
 def rms_norm(states: Tensor) -> Tensor:
@@ -37,47 +39,57 @@ def chunk_size(depth: int, tokens: int, element_bytes: int, device: torch.device
 class _EnsembleLoss(torch.autograd.Function):
     """Loss of the averaged prediction and all its gradients in one pass over chunks.
 
-    The logits of a chunk, (chunk, L, P), stay in cache between forward and backward and are the
-    only thing of that size; their two buffers serve every chunk.
+    Contexts go by in blocks, whose queries (block, L, N) meet the weights in one large product,
+    and inside of them in chunks, whose logits (chunk, L, P) stay in cache between forward and
+    backward. Their buffers are the only things of those sizes.
     """
 
     @staticmethod
     def forward(ctx, query, keys, bilinear, gains, values, target):
-        batch, P = keys.shape[:2]
+        batch, P, N = keys.shape
         L = bilinear.shape[0]
-        step = min(batch, chunk_size(L, P, keys.element_size(), keys.device))
         flat = bilinear.flatten(0, 1)
+        # The factor of each layer's row, g_l / L, goes where it costs least.
         shared = gains.numel() == 1
         row_weights = torch.full_like(bilinear[:, 0, 0], 1 / L) if shared else gains / L
         loss = keys.new_zeros(())
         d_query, d_keys = torch.empty_like(query), torch.empty_like(keys)
         d_flat, d_gains = torch.zeros_like(flat), torch.zeros_like(gains)
-        buffers = keys.new_empty(2, step, L, P)
-        for start in range(0, batch, step):
-            part = slice(start, start + step)
-            q, k, Y = query[part], keys[part], values[part]
-            logits, p = buffers[:, : len(q)]
-            U = (q @ flat.mT).unflatten(-1, (L, -1))
-            torch.bmm(U, k.mT, out=logits)
-            aten._softmax.out(logits, -1, False, out=p)
-            mean_p = torch.bmm(row_weights.expand(len(q), 1, L), p).squeeze(1)
-            prediction = torch.bmm(mean_p.unsqueeze(1), Y).squeeze(1)
-            residual = (gains * prediction if shared else prediction) - target[part]
-            loss += residual.square().sum()
-            d_p = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)  # of every layer alike
-            if shared:
-                d_gains += (mean_p * d_p).sum()
-                d_p = gains * d_p
-            else:
-                d_gains += torch.bmm(p, d_p.unsqueeze(-1)).sum((0, 2)) / L
-            d_logits = aten._softmax_backward_data.out(
-                d_p.unsqueeze(1).expand_as(p), p, -1, p.dtype, grad_input=logits
-            )
-            d_U = torch.bmm(d_logits, k) * row_weights[:, None]
-            torch.bmm(d_logits.mT, U * row_weights[:, None], out=d_keys[part])
-            d_flat += d_U.flatten(1).mT @ q
-            torch.mm(d_U.flatten(1), flat, out=d_query[part])
-        ctx.save_for_backward(d_query, d_keys, d_flat.unflatten(0, (L, -1)), d_gains)
+        chunk = min(batch, chunk_size(L, P, keys.element_size(), keys.device))
+        block = min(batch, max(chunk, BLOCK_BYTES[keys.device.type] // (4 * L * N)))
+        logits_buffer, p_buffer = keys.new_empty(2, chunk, L, P)
+        d_queries = keys.new_empty(block, L, N)
+        for first in range(0, batch, block):
+            queries = layer_queries(query[first : first + block], bilinear)
+            for start in range(first, min(first + block, batch), chunk):
+                part = slice(start, min(start + chunk, first + block))
+                k, Y, u = keys[part], values[part], queries[start - first :][:chunk]
+                logits, p = logits_buffer[: len(u)], p_buffer[: len(u)]
+                torch.bmm(u, k.mT, out=logits)
+                aten._softmax.out(logits, -1, False, out=p)
+                mean_p = torch.bmm(row_weights.expand(len(u), 1, L), p).squeeze(1)
+                prediction = torch.bmm(mean_p.unsqueeze(1), Y).squeeze(1)
+                residual = (gains * prediction if shared else prediction) - target[part]
+                loss += residual.square().sum()
+                d_mean = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)
+                if shared:
+                    d_gains += (mean_p * d_mean).sum()
+                    d_mean = gains * d_mean / L
+                else:
+                    d_gains += torch.bmm(p, d_mean.unsqueeze(-1)).sum((0, 2)) / L
+                    u = u * row_weights[:, None]
+                d_logits = aten._softmax_backward_data.out(
+                    d_mean.unsqueeze(1).expand_as(p), p, -1, p.dtype, grad_input=logits
+                )
+                torch.bmm(d_logits, k, out=d_queries[start - first :][: len(u)])
+                torch.bmm(d_logits.mT, u, out=d_keys[part])
+            here = slice(first, first + block)
+            d_block = d_queries[: len(query[here])]
+            if not shared:
+                d_block *= row_weights[:, None]
+            d_flat.addmm_(d_block.flatten(1).mT, query[here])
+            torch.mm(d_block.flatten(1), flat, out=d_query[here])
+        ctx.save_for_backward(d_query, d_keys, d_flat.view_as(bilinear), d_gains)
         ctx.batch = batch
         return loss / batch
 
