@@ -49,6 +49,9 @@ class Paths:
     def benchmark(self, rule: str, name: str) -> Path:
         return self.results / "benchmarks" / rule / f"{name}.tsv"
 
+    def log(self, rule: str, name: str) -> Path:
+        return self.results / "logs" / rule / f"{name}.log"
+
     @property
     def ledger(self) -> Path:
         """Code that was shown to give the same results as code before it."""
