@@ -147,18 +147,18 @@ def product_runs(product: Product, runs: Iterable[Run]) -> list[Run]:
 
 
 def available(runs: Iterable[Run]) -> list[Product]:
-    """The products that a scale with these runs can fill: all that need no run, or have one."""
+    """The products that a scale with these runs can fill, and those that they read.
+
+    Filled are all that read no run, or have one of those that they read.
+    """
     experiments = {run.experiment for run in runs}
-    found: dict[str, Product] = {}
-    for name, product in PRODUCTS.items():
+    found: set[str] = set()
+    for product in PRODUCTS.values():
         wanted = experiments if product.experiments is None else product.experiments
-        if not wanted:
-            filled = all(other in found for other in product.theory + product.tables)
-        else:
-            filled = not experiments.isdisjoint(wanted)
-        if filled:
-            found[name] = product
-    return list(found.values())
+        sources = {*product.theory, *product.tables}
+        if (not experiments.isdisjoint(wanted)) if wanted else found.issuperset(sources):
+            found |= {product.name, *sources}
+    return [product for name, product in PRODUCTS.items() if name in found]
 
 
 def outputs(product: Product, paths: Paths) -> list[Path]:
