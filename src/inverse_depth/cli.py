@@ -1,6 +1,7 @@
 """The command line: it reads files, calls the pure functions and writes files."""
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from inverse_depth.code_digest import CodeError
+from inverse_depth.cost import training_megabytes
 from inverse_depth.freshness import (
     Freshness,
     evaluation_identity,
@@ -28,6 +30,9 @@ from inverse_depth.stored import CheckpointError
 
 class UserError(Exception):
     """Something that the user can mend; printed as one message without a traceback."""
+
+
+MISTAKES = (UserError, SettingsError, CheckpointError, CodeError)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -98,13 +103,49 @@ def _check_identity(given: str, found: str) -> None:
         )
 
 
+@contextmanager
+def _computing(run: str) -> Iterator[None]:
+    """What goes wrong in training and evaluation, in the user's words."""
+    from inverse_depth.train import TrainingError
+
+    try:
+        yield
+    except TrainingError as error:
+        raise UserError(str(error)) from error
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch tells of missing memory on the CPU by the text of a RuntimeError alone.
+        if isinstance(error, MemoryError) or "memory" in str(error):
+            raise UserError(
+                f"not enough memory for {run}: run fewer jobs at once (--cores 1), or lower "
+                "batch, validation_contexts, P or L in the settings; nothing finished is lost"
+            ) from error
+        raise
+
+
+def _check_memory(run: Run) -> None:
+    """Refuse what this machine cannot hold, before it is tried.
+
+    Raises:
+        UserError: naming what the run needs and what there is.
+    """
+    needed = training_megabytes(run)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    if needed > present:
+        raise UserError(
+            f"{run} with L = {run.architecture.L}, N = {run.architecture.N} and batch = "
+            f"{run.optimization.batch} needs about {needed / 1024:,.0f} GB of memory, this machine "
+            f"has {present / 1024:,.0f}; lower one of them in the settings"
+        )
+
+
 def command_train(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
-    from inverse_depth.train import TrainingError, select_device, train
+    from inverse_depth.train import select_device, train
 
     run = find_run(settings, options.run)
     identity = training_identity(run)
     _check_identity(options.identity, identity)
-    try:
+    _check_memory(run)
+    with _computing(options.run):
         train(
             run,
             identity,
@@ -114,8 +155,6 @@ def command_train(settings: Settings, paths: Paths, options: argparse.Namespace)
             select_device(settings.device),
             ProgressLine(f"train {run}", run.optimization.steps),
         )
-    except TrainingError as error:
-        raise UserError(str(error)) from error
 
 
 def command_evaluate(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
@@ -133,7 +172,8 @@ def command_evaluate(settings: Settings, paths: Paths, options: argparse.Namespa
             f"`snakemake --cores all {checkpoint}` trains it"
         )
     stamp = evaluation_stamp(run, checkpoint)
-    record = evaluate(run, checkpoint, trained, select_device(settings.device))
+    with _computing(options.run):
+        record = evaluate(run, checkpoint, trained, select_device(settings.device))
     write_text(paths.evaluation(run), json.dumps(record | {"stamp": stamp}, indent=1) + "\n")
 
 
@@ -147,19 +187,34 @@ def _stamping(settings: Settings, paths: Paths, name: str) -> Iterator[None]:
     write_text(paths.stamp(name), json.dumps(stamp, indent=1) + "\n")
 
 
-def _sources(settings: Settings, paths: Paths, name: str):
+def _sources_of(settings: Settings, paths: Paths, runs: list[Run]):
+    """The evaluations of some runs, for tables and figures."""
     from inverse_depth.assemble import Sources
-    from inverse_depth.frames import Results
+    from inverse_depth.frames import EvaluationError, Results
 
-    runs = product_runs(PRODUCTS[name], resolve_runs(settings))
-    missing = [run for run in runs if not paths.evaluation(run).exists()]
-    if missing:
-        raise UserError(
-            f"{name} needs {len(missing)} evaluations that do not exist yet, the first of them "
-            f"{missing[0]}; `snakemake --cores all {name}` makes them"
-        )
     limit = settings.current.evaluation.convergence_limit
-    return Sources(settings.current, Results(runs, paths, limit), paths)
+    try:
+        return Sources(settings.current, Results(runs, paths, limit), paths)
+    except EvaluationError as error:
+        raise UserError(str(error)) from error
+
+
+def _sources(settings: Settings, paths: Paths, name: str):
+    """What a product is made from, all of it there."""
+    freshness, product = Freshness(settings, paths), PRODUCTS[name]
+    if product not in freshness.available():
+        raise UserError(
+            f"{name} cannot be made at scale {settings.scale}: it needs runs of one of "
+            f"{', '.join(product.experiments or product.tables)}"
+        )
+    missing = [path for path in freshness.product_inputs(product) if not path.exists()]
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UserError(
+            f"{name} needs {missing[0]}{others}, not there yet; "
+            f"`snakemake --cores all {name}` makes what it needs, and {name}"
+        )
+    return _sources_of(settings, paths, product_runs(product, freshness.runs))
 
 
 def command_theory(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
@@ -233,6 +288,51 @@ def command_why(settings: Settings, paths: Paths, options: argparse.Namespace) -
     print("\n".join(reasons) if reasons else f"{options.name} is up to date")
 
 
+def command_status(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.status import report
+
+    print(report(Freshness(settings, paths), len(os.sched_getaffinity(0))))
+
+
+def command_fit(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.queries import fit_experiment
+    from inverse_depth.tables import to_markdown
+
+    name = options.experiment
+    runs = [run for run in resolve_runs(settings) if run.experiment == name]
+    if not runs:
+        raise UserError(
+            f"no experiment {name} at scale {settings.scale}; there are "
+            + ", ".join(dict.fromkeys(run.experiment for run in resolve_runs(settings)))
+        )
+    evaluated = [run for run in runs if paths.evaluation(run).exists()]
+    if not evaluated:
+        raise UserError(f"no run of {name} is evaluated; `snakemake evaluate_{name}` does it")
+    sources = _sources_of(settings, paths, evaluated)
+    try:
+        frame = fit_experiment(sources.evaluations, name, sources.fits)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    print(f"{len(evaluated)} of {len(runs)} runs of {name} are evaluated\n")
+    print(to_markdown(frame))
+
+
+def command_floor(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.queries import floor_by_degree
+    from inverse_depth.tables import to_markdown
+
+    names = ("k", "a", "b", "d", "P", "degree", "contexts", "blocks", "seed")
+    theory = settings.current.theory.model_dump() | {"seed": settings.current.evaluation.seed}
+    given = {name: getattr(options, name, None) for name in names}
+    values = {name: theory[name] if given[name] is None else given[name] for name in names}
+    try:
+        frame = floor_by_degree(**values)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    print(", ".join(f"{name} = {value:g}" for name, value in values.items()) + "\n")
+    print(to_markdown(frame))
+
+
 def command_restamp(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     from inverse_depth.restamp import RestampError, restamp
     from inverse_depth.train import select_device
@@ -302,6 +402,21 @@ def parser() -> argparse.ArgumentParser:
     compare.set_defaults(name="comparison")
     why = add("why", command_why, "say why a run or product is stale")
     why.add_argument("name", metavar="EXPERIMENT/RUN|PRODUCT")
+    fit = add("fit", command_fit, "fit the power laws of an experiment's evaluated runs")
+    fit.add_argument("experiment", metavar="EXPERIMENT")
+    floor = add("floor", command_floor, "lowest loss of linear attention on top-k, by Monte Carlo")
+    floor.add_argument("k", type=int, help="selected tokens")
+    floor.add_argument("a", type=float, help="exponent of the input spectrum k^-a")
+    floor.add_argument("b", type=float, help="exponent of the teacher spectrum k^-b")
+    for name, meaning in (
+        ("d", "dimension"),
+        ("P", "context tokens"),
+        ("degree", "highest polynomial degree"),
+        ("contexts", "Monte Carlo contexts"),
+        ("seed", "of the contexts"),
+    ):
+        floor.add_argument(f"--{name}", type=int, help=f"{meaning}, instead of the settings'")
+    add("status", command_status, "say what is done, running, failed, stale, and the time left")
     again = add("restamp", command_restamp, "show that new code gives the recorded results")
     again.add_argument(
         "--sample",
@@ -321,13 +436,30 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def explained(error: OSError) -> str:
+    """What to do about a file that cannot be read or written."""
+    message = str(error) if error.strerror is None else error.strerror
+    named = f"{error.filename}: {message}" if error.filename else message
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{named}; free some space and start again, nothing finished is lost"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"{named}; make it writable for this user, or work in a copy of the project"
+    return named
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; mistakes end with one message and exit code 1."""
+    """Run a command; mistakes end with one message and an exit code that is not 0."""
     options = parser().parse_args(arguments)
     try:
         settings = load_settings(options.params, options.scale, options.device)
         options.action(settings, Paths(settings.scale), options)
-    except (UserError, SettingsError, CheckpointError, CodeError) as error:
+    except OSError as error:
+        print(f"error: {explained(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted; start again, and training goes on where it was", file=sys.stderr)
+        return 130
+    except MISTAKES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -44,16 +44,23 @@ EVALUATION_COLUMNS = [
 ]
 
 
+class EvaluationError(ValueError):
+    """A file that is no evaluation."""
+
+
 def read_evaluation(path: Path) -> dict:
     """One evaluation JSON.
 
     Raises:
-        ValueError: naming the file, if it is not one.
+        EvaluationError: naming the file, if it is not one.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"evaluation {path} is not valid JSON: {error}") from error
+    except ValueError as error:
+        raise EvaluationError(
+            f"evaluation {path} is not valid JSON ({error}); `snakemake --cores all {path}` "
+            "makes it again"
+        ) from error
 
 
 TARGET_KEYS = ("target_power", "attention_mass")
