@@ -32,10 +32,11 @@ reproduce: setup  ## train, evaluate and draw everything of SCALE (quick)
 	$(BIN)/snakemake --cores all --config scale=$(SCALE)
 
 report: setup  ## one HTML page with every result of SCALE
-	$(BIN)/snakemake --config scale=$(SCALE) --report results/$(SCALE)/report.html
+	$(BIN)/snakemake --cores all --config scale=$(SCALE) -- pages
+	$(BIN)/snakemake --config scale=$(SCALE) --report results/$(SCALE)/report.html -- pages
 
-status: setup  ## what is up to date, what would run, and why
-	$(BIN)/python -m inverse_depth status
+status: setup  ## what of SCALE is done, running, failed or stale, and the time left
+	$(BIN)/python -m inverse_depth --scale $(SCALE) status
 
 bench: setup  ## time the hot paths on this machine
 	$(BIN)/python -m inverse_depth bench

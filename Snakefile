@@ -12,6 +12,9 @@ min_version("9.0")
 include: "workflow/rules/common.smk"
 
 
+report: "workflow/report/workflow.rst"
+
+
 rule all:
     input:
         product_files("data", "table", "figure", "comparison"),
@@ -19,6 +22,7 @@ rule all:
         f"Everything of scale {SCALE} is there"
 
 
+include: "workflow/rules/report.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/theory.smk"

@@ -251,6 +251,22 @@ def command_figure(settings: Settings, paths: Paths, options: argparse.Namespace
     save(figure, target)
 
 
+def command_page(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from inverse_depth import comparison, tables
+    from inverse_depth.pages import page
+
+    product = PRODUCTS[options.name]
+    frame = pd.read_csv(outputs(product, paths)[0])
+    if product.kind == "comparison":
+        groups = frame.groupby("source", sort=False)
+        parts = [(source, comparison.readable(rows)) for source, rows in groups]
+    else:
+        parts = [("", tables.readable(frame))]
+    write_text(paths.page(options.name), page(options.name.replace("_", " "), parts))
+
+
 def command_compare(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     from inverse_depth.assemble import compare
     from inverse_depth.comparison import headline, headline_sentence, to_markdown
@@ -398,6 +414,10 @@ def parser() -> argparse.ArgumentParser:
         add("collect" if kind == "data" else kind, action, summary).add_argument(
             "name", choices=names, metavar="NAME", help=", ".join(names)
         )
+    tabled = [p.name for p in PRODUCTS.values() if p.kind in ("table", "comparison")]
+    add("page", command_page, "turn a table into a page of the report").add_argument(
+        "name", choices=tabled, metavar="NAME", help=", ".join(tabled)
+    )
     compare = add("compare", _stamped(command_compare), "compare with every published number")
     compare.set_defaults(name="comparison")
     why = add("why", command_why, "say why a run or product is stale")

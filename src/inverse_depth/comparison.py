@@ -104,25 +104,30 @@ def to_markdown(comparison: pd.DataFrame) -> str:
     counts = counts.rename(columns={"not_run": "not run"}).to_markdown(index=False)
     parts = ["# Comparison with the published values", headline_sentence(comparison), counts]
     for source, rows in comparison.groupby("source", sort=False):
-        shown = pd.DataFrame(
-            {
-                "item": rows["item"],
-                "paper": [_number(value) for value in rows["paper"]],
-                "ours": [
-                    _number(value) + ("" if np.isnan(se) else f" ± {significant(se, 2)}")
-                    for value, se in zip(rows["ours"], rows["standard_error"], strict=True)
-                ],
-                "deviation": [
-                    _deviation(value, tolerance)
-                    for value, tolerance in zip(rows["deviation"], rows["tolerance"], strict=True)
-                ],
-                "tolerance": rows["tolerance"],
-                "verdict": rows["verdict"],
-                "note": rows["note"].fillna("").replace("", DASH),
-            }
-        )
-        parts += [f"## {source}", shown.to_markdown(index=False, disable_numparse=True)]
+        shown = readable(rows).to_markdown(index=False, disable_numparse=True)
+        parts += [f"## {source}", shown]
     return "\n\n".join(parts) + "\n"
+
+
+def readable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the comparison with every value as the text that a reader wants."""
+    return pd.DataFrame(
+        {
+            "item": rows["item"],
+            "paper": [_number(value) for value in rows["paper"]],
+            "ours": [
+                _number(value) + ("" if np.isnan(se) else f" ± {significant(se, 2)}")
+                for value, se in zip(rows["ours"], rows["standard_error"], strict=True)
+            ],
+            "deviation": [
+                _deviation(value, tolerance)
+                for value, tolerance in zip(rows["deviation"], rows["tolerance"], strict=True)
+            ],
+            "tolerance": rows["tolerance"],
+            "verdict": rows["verdict"],
+            "note": rows["note"].fillna("").replace("", DASH),
+        }
+    )
 
 
 # The published numbers

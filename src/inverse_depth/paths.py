@@ -42,6 +42,10 @@ class Paths:
     def data(self, name: str) -> Path:
         return self.results / f"{name}.csv"
 
+    def page(self, name: str) -> Path:
+        """A table as the report shows it."""
+        return self.results / "pages" / f"{name}.html"
+
     def stamp(self, product: str) -> Path:
         """What a product was made from."""
         return self.results / "stamps" / f"{product}.json"

@@ -21,6 +21,7 @@ from inverse_depth.freshness import (
 )
 from inverse_depth.paths import Paths
 from inverse_depth.products import PRODUCTS, outputs
+from inverse_depth.report import Report, read_captions
 from inverse_depth.settings import load_settings, trained_as
 
 unknown = sorted(set(config) - {"params", "scale", "device"})

@@ -3,7 +3,12 @@ rule figure:
         settings=PARAMS,
         sources=product_sources,
     output:
-        png="results/{scale}/figures/{name}.png",
+        png=report(
+            "results/{scale}/figures/{name}.png",
+            caption="../report/caption.rst",
+            category=section,
+            labels=labels,
+        ),
         pdf="results/{scale}/figures/{name}.pdf",
         stamp="results/{scale}/stamps/{name}.json",
     log:

@@ -8,7 +8,7 @@ ones say how a number was made (dimensions, depths fitted, seeds, intervals, not
 from inverse_depth.tables.curves import Curve, depth_curve, replicate_curves
 from inverse_depth.tables.floors import calibration, linear_floor, table1, table1_matched
 from inverse_depth.tables.linear import predictable_component, table2, table3, table3_theory
-from inverse_depth.tables.markdown import to_markdown
+from inverse_depth.tables.markdown import readable, to_markdown
 from inverse_depth.tables.nonlinear import (
     deep_fit,
     experiment_fits,
@@ -31,6 +31,7 @@ __all__ = [
     "local_exponents",
     "mode_fits",
     "predictable_component",
+    "readable",
     "replicate_curves",
     "table1",
     "table1_matched",

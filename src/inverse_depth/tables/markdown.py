@@ -14,11 +14,16 @@ def to_markdown(frame: pd.DataFrame) -> str:
 
     Relative deviations and differences are in percent; a missing value is a dash.
     """
-    cells = {name: [_cell(name, value) for value in frame[name]] for name in frame}
     sides = ["right" if pd.api.types.is_numeric_dtype(frame[name]) else "left" for name in frame]
-    return pd.DataFrame(cells, dtype=str).to_markdown(
+    return readable(frame).to_markdown(
         index=False, disable_numparse=True, colalign=sides if len(frame) else None
     )
+
+
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same frame with every value as the text that a reader wants."""
+    cells = {name: [_cell(name, value) for value in frame[name]] for name in frame}
+    return pd.DataFrame(cells, dtype=str)
 
 
 def significant(value: float, digits: int) -> str:
