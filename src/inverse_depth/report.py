@@ -88,7 +88,7 @@ class Report:
         )
         trained_on = ", ".join(f"{count} runs on {name}" for name, count in devices.items())
         return {
-            "Settings": f"scale {self.scale} of {self.settings_file.name}, whole under 8 Provenance",
+            "Settings": f"scale {self.scale} of {self.settings_file.name}, whole in 8 Provenance",
             "Code": _commit(),
             "Versions": f"Python {platform.python_version()}, {packages}",
             "Trained": trained_on,

@@ -115,3 +115,18 @@ def product_files(*kinds):
 def names_of(kind):
     """A pattern of the names of all products of a kind."""
     return "|".join(name for name, product in PRODUCTS.items() if product.kind == kind)
+
+
+CAPTIONS = Path(workflow.basedir, "workflow", "report", "captions.yaml")
+# The report's texts get their content through the configuration: it is all that they see.
+config["report"] = Report(CURRENT, read_captions(CAPTIONS), Path(PARAMS))
+
+
+def section(wildcards):
+    """The part of the paper that a result belongs to."""
+    return config["report"].section(wildcards.name)
+
+
+def labels(wildcards):
+    """What the report's menu says of a result."""
+    return config["report"].labels(wildcards.name)

@@ -1,29 +1,12 @@
 """The report: `snakemake pages`, then `snakemake --report FILE pages` (both by `make report`)."""
 
-REPORT = os.path.join(workflow.basedir, "workflow", "report")
-# The texts of the report reach it through the configuration, the one thing that it shows them.
-config["report"] = Report(
-    CURRENT, read_captions(Path(REPORT, "captions.yaml")), Path(PARAMS)
-)
-
-
-def section(wildcards):
-    """The part of the paper that a result belongs to."""
-    return config["report"].section(wildcards.name)
-
-
-def labels(wildcards):
-    """What the report's menu says of a result."""
-    return config["report"].labels(wildcards.name)
-
-
 rule page:
     input:
         settings=report(
             PARAMS,
             caption="../report/settings.rst",
             category="8 Provenance",
-            labels={"title": "Settings"},
+            labels={"result": "Settings", "title": os.path.basename(PARAMS)},
         ),
         table=lambda wildcards: outputs(
             PRODUCTS[wildcards.name], Paths(wildcards.scale)
