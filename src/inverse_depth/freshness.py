@@ -190,14 +190,23 @@ class Freshness:
                 old[stage] = code
         return old
 
-    def without_checkpoint(self) -> list[Run]:
-        """Trained runs whose checkpoints are not here although all that they serve is fresh."""
+    def misplaced(self) -> list[Run]:
+        """Trained runs whose checkpoints are missing or others', though all they serve is fresh."""
         return [
             trained
             for trained, runs in self.served.items()
-            if not self.paths.checkpoint(trained).exists()
-            and not any(self.evaluation(run) for run in runs)
+            if not any(self.evaluation(run) for run in runs) and not self._placed(trained)
         ]
+
+    def _placed(self, trained: Run) -> bool:
+        path = self.paths.checkpoint(trained)
+        if not path.exists():
+            return False
+        try:
+            identity = stored.header(path)[0].get("identity")
+        except stored.CheckpointError:
+            return True
+        return self._same(identity, training_identity(trained), trained.experiment)
 
     def needed(self, trained: Run) -> bool:
         """Whether something is going to read the checkpoint."""

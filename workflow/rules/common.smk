@@ -61,15 +61,17 @@ if workflow.is_main_process:
     except (OSError, ValueError) as error:
         sys.exit(f"error: cannot tell which results are fresh: {error}")
 
-# A stage of DVC has to end with all of its checkpoints, and would train those that are missing.
-absent = [run for run in CURRENT.without_checkpoint() if asked_for(run)]
-if workflow.is_main_process and "DVC_STAGE" in os.environ and absent:
-    sys.exit(
-        f"error: {len(absent)} checkpoints are not here although their evaluations are, the first "
-        f"of them that of {absent[0]}. `dvc pull` fetches them, `dvc repro --allow-missing` goes "
-        f"on without them, and `snakemake --cores all --config scale={SCALE} "
-        f"train_{absent[0].experiment}` trains them again."
-    )
+# A stage of DVC ends with all of its checkpoints: rather than train again what DVC may have, stop.
+if workflow.is_main_process and "DVC_STAGE" in os.environ:
+    misplaced = [run for run in CURRENT.misplaced() if asked_for(run)]
+    if misplaced:
+        sys.exit(
+            f"error: the evaluations of {len(misplaced)} runs are fresh, but their checkpoints "
+            f"are not here, the first of them that of {misplaced[0]}. `dvc checkout` or `dvc pull` "
+            "puts them in place, `dvc repro --allow-missing` goes on without those that are "
+            f"missing, and `snakemake --config scale={SCALE} --cores all "
+            f"train_{misplaced[0].experiment}` trains them again."
+        )
 
 # Jobs run with the Python that runs Snakemake, unless conda brings one.
 PATH = (
