@@ -10,6 +10,7 @@ min_version("9.0")
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/lock.smk"
 
 
 report: "workflow/report/workflow.rst"
