@@ -204,7 +204,7 @@ def evaluation() -> Iterator[dict]:
 
 
 _PROBE = """
-import resource, sys, time
+from pathlib import Path
 import torch
 from inverse_depth.bench import BATCH, NONLINEAR, TOP2, backward, replace, seconds
 from inverse_depth.contexts import sample_contexts, stream
@@ -212,14 +212,21 @@ from inverse_depth.models import build
 torch.set_num_threads({threads})
 model = build(replace(NONLINEAR, L={L}), TOP2.d, stream("weights", 0))
 contexts = sample_contexts(TOP2, BATCH, "averaged", stream("training", 0))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def kilobytes(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(name))
+Path("/proc/self/clear_refs").write_text("5")
+before = kilobytes("VmRSS")
 print(seconds(lambda: backward(lambda: model.loss(contexts), model)))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print((kilobytes("VmHWM") - before) / 1024)
 """
 
 
 def depth_scaling() -> Iterator[dict]:
-    """Seconds and peak memory of one batch against depth, each depth in a process of its own."""
+    """Seconds and peak memory of one batch against depth, each depth in a process of its own.
+
+    The peak is over what the process held before; it is read where Linux tells it.
+    """
     for L in (16, 64, 256, 1024):
         code = _PROBE.format(L=L, threads=torch.get_num_threads())
         done = subprocess.run(

@@ -385,6 +385,24 @@ def command_pipeline(settings: Settings, paths: Paths, options: argparse.Namespa
     print(pipeline(settings), end="")
 
 
+def command_bench(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    """Times go to results/bench/, whatever the scale; the estimate is for its runs."""
+    from inverse_depth.bench import estimate, run_benchmarks
+    from inverse_depth.figures import benchmarks, save
+
+    folder = paths.root / "results" / "bench"
+    frame = run_benchmarks(print)
+    write_text(folder / "bench.csv", frame.to_csv(index=False))
+    save(benchmarks(frame), folder / "bench")
+    print(frame.to_string(index=False))
+    for scale in settings.scales:
+        trained = dict.fromkeys(map(trained_as, resolve_runs(settings, scale)))
+        hours = estimate(list(trained))
+        write_text(folder / f"estimate_{scale}.csv", hours.to_csv(index=False))
+        total = hours["core_seconds"].sum() / 3600
+        print(f"scale {scale}: {hours['runs'].sum()} runs, {total:.2f} core hours of training")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     top = argparse.ArgumentParser(prog="inverse_depth", description=__doc__)
@@ -451,6 +469,7 @@ def parser() -> argparse.ArgumentParser:
         default=1e-4,
         help="largest relative difference allowed (%(default)s)",
     )
+    add("bench", command_bench, "time the hot paths, and estimate every scale's training")
     add("code", command_code, "write digests of the code behind each kind of result, for DVC")
     add("pipeline", command_pipeline, "print dvc.yaml as the settings ask for it")
     return top

@@ -1,5 +1,6 @@
 """Figures: pure functions from data frames and finished fits to matplotlib figures."""
 
+from .benchmarks import benchmarks
 from .broader import figure14
 from .context_attention import figure12
 from .dimensions import calibration, table1_matched
@@ -18,6 +19,7 @@ from .style import save
 from .training import convergence, training_curves, training_sensitivity
 
 __all__ = [
+    "benchmarks",
     "calibration",
     "convergence",
     "figure01",
