@@ -9,14 +9,13 @@
 ARG BASE_IMAGE=nvidia/cuda:13.0.0-runtime-rockylinux9
 
 FROM ${BASE_IMAGE} AS python
-# The base's tag fixes the distribution; its updates of these packages are welcome. rsync carries
-# files between a Kubernetes pod and the volume that the pods share.
+# The base's tag fixes the distribution; its own updates of Python are welcome.
 # hadolint ignore=DL3008,DL3041
 RUN if command -v dnf > /dev/null; then \
-      dnf install -y python3.11 rsync && dnf clean all; \
+      dnf install -y python3.11 && dnf clean all; \
     else \
       apt-get update \
-      && apt-get install -y --no-install-recommends python3.11 rsync \
+      && apt-get install -y --no-install-recommends python3.11 \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 

@@ -1,12 +1,14 @@
 """The lock, the conda environments, the image and the profiles say the same."""
 
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -187,17 +189,38 @@ def test_results_without_tables_do_not_agree(tmp_path):
     assert script.differences(tmp_path, tmp_path) == [f"{tmp_path} holds no tables"]
 
 
-@pytest.fixture
-def conda(tmp_path):
-    """A folder to put on the path, with the stand-in for conda."""
-    folder = tmp_path / "conda/bin"
-    folder.mkdir(parents=True)
-    stand_in = ROOT / "tests/stand_in_conda.py"
-    call = f'exec {sys.executable} {stand_in} {folder.parent} "$@"'
-    (folder / "conda").write_text(f"#!/bin/sh\n{call}\n")
-    (folder / "conda").chmod(0o755)
-    (folder / "activate").write_text('export PATH="$1/bin:$PATH"\n')
+def stand_in(command: str, folder: Path) -> Path:
+    """A folder to put on the path, where a command is the stand-in for it, working in `folder`."""
+    path = folder / "bin" / command
+    path.parent.mkdir(parents=True)
+    script = ROOT / f"tests/stand_in_{command}.py"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {script} {folder} "$@"\n')
+    path.chmod(0o755)
+    return path.parent
+
+
+def copy_project(folder: Path) -> Path:
+    """What the workflow needs, in a folder of its own."""
+    folder.mkdir()
+    for name in ("Snakefile", "params.yaml"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("envs", "profiles", "src", "workflow"):
+        shutil.copytree(ROOT / name, folder / name)
     return folder
+
+
+def snakemake(project: Path, commands: Path, *arguments: str) -> str:
+    """What Snakemake says of scale tiny, with a folder of commands before all others."""
+    run = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--config", f"params={ROOT / 'tests/tiny.yaml'}"]
+        + list(arguments),
+        cwd=project,
+        env={**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stderr
 
 
 def rules_with_conda() -> dict[str, str]:
@@ -210,23 +233,75 @@ def rules_with_conda() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_every_rule_runs_with_the_packages_of_its_own_environment(tmp_path, conda):
-    project = tmp_path / "project"
-    project.mkdir()
-    for name in ("Snakefile", "params.yaml"):
-        shutil.copy(ROOT / name, project)
-    for name in ("envs", "profiles", "src", "workflow"):
-        shutil.copytree(ROOT / name, project / name)
-    run = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "2", "--use-conda"]
-        + ["--config", f"params={ROOT / 'tests/tiny.yaml'}", "--"]
-        + ["floors", "evaluations", "table1", "figure06", "comparison"],
-        cwd=project,
-        env={**os.environ, "PATH": f"{conda}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
+def test_every_rule_runs_with_the_packages_of_its_own_environment(tmp_path):
+    commands = stand_in("conda", tmp_path / "conda")
+    (commands / "activate").write_text('export PATH="$1/bin:$PATH"\n')
+    targets = ["floors", "evaluations", "figure06", "results/tiny/pages/comparison.html"]
+    output = snakemake(
+        copy_project(tmp_path / "project"), commands, "--cores", "2", "--use-conda", "--", *targets
     )
-    assert run.returncode == 0, run.stderr
     rules = rules_with_conda()
     assert sorted(set(rules.values())) == ENVIRONMENTS
-    assert [rule for rule in rules if f"Rule: {rule})" not in run.stderr] == []
+    assert [rule for rule in rules if f"Rule: {rule})" not in output] == []
+
+
+@pytest.mark.slow
+def test_kubernetes_profile_runs_jobs_as_pods(tmp_path):
+    commands = stand_in("kubectl", tmp_path / "kubernetes")
+    # In a pod, `python` is the image's.
+    for name in ("python", "python3"):
+        (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (commands / name).chmod(0o755)
+    project = copy_project(tmp_path / "project")
+    options = ["--profile", "profiles/kubernetes", "--seconds-between-status-checks", "1"]
+    snakemake(project, commands, *options, "evaluate_nonlinear_easy")
+    assert list(project.glob("results/tiny/evaluations/nonlinear_easy/*.json"))
+    manifests = [json.loads(path.read_text()) for path in commands.parent.glob("*.json")]
+    [pod, *_] = [manifest["spec"]["template"]["spec"] for manifest in manifests]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["workingDir"] == str(project)
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("name", ["slurm", "kubernetes"])
+def test_cluster_profiles_try_again_and_name_rules_that_exist(name):
+    profile = yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text())
+    assert profile["retries"] > 0
+    assert {*profile["groups"], *profile["set-resources"]} <= rules_with_conda().keys()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], "running"),
+        ([{"type": "Complete", "status": "True"}], "success"),
+        ([{"type": "Failed", "status": "True"}], "failed"),
+        ([{"type": "Suspended", "status": "True"}], "running"),
+        (None, "failed"),
+    ],
+)
+def test_status_of_a_pod(monkeypatch, conditions, expected):
+    pods = load_script(ROOT / "profiles/kubernetes/pods.py")
+    text = "" if conditions is None else json.dumps({"status": {"conditions": conditions}})
+    monkeypatch.setattr(pods, "kubectl", lambda *arguments: text)
+    assert pods.status(SimpleNamespace(job="job.batch/inverse-depth-x")) == expected
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_pods_ask_for_gpus_only_where_a_rule_does(gpus):
+    pods = load_script(ROOT / "profiles/kubernetes/pods.py")
+    options = SimpleNamespace(
+        image="inverse-depth:0.1.0",
+        claim="inverse-depth",
+        mount="/data",
+        cpus=2,
+        memory=3000,
+        minutes=20,
+        gpus=gpus,
+        script="job.sh",
+    )
+    job = pods.manifest(options, Path("/data/project"))
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"].get("nvidia.com/gpu") == ("1" if gpus else None)
+    assert job["spec"]["activeDeadlineSeconds"] == 1200
