@@ -24,6 +24,7 @@ from inverse_depth.settings import Settings, resolve_runs, trained_as
 
 TRAINING_CODE = "inverse_depth.train"
 EVALUATION_CODE = "inverse_depth.evaluate"
+STAMP = ("training", "evaluation", "checkpoint", "code")
 STALE_TIME = 1_000_000_000  # nanoseconds after the epoch: older than any file
 
 
@@ -144,7 +145,7 @@ class Freshness:
         path = self.paths.evaluation(run)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            stamp = record["stamp"]
+            stamp = {key: record["stamp"][key] for key in STAMP}
         except FileNotFoundError:
             yield "not evaluated yet"
             return
