@@ -95,7 +95,9 @@ def _stage(product: Product, settings: Settings, experiments: dict[str, None]) -
     deps += [f"theory/{name}.csv" for name in product.theory]
     deps += [f"tables/{name}.csv" for name in product.tables]
     files = [path.relative_to(paths.results).as_posix() for path in outputs(product, paths)]
-    keys = dict.fromkeys(_given(key, settings) for key in product.settings)
+    # Which runs there are counts, too: files of runs that are not asked for any more stay.
+    read = ["experiments"] if product.experiments is None else [f"experiments.{e}" for e in used]
+    keys = dict.fromkeys([_given(key, settings) for key in product.settings] + read)
     lines = [f"  {product.name}:", f"    cmd: ${{snakemake}} {product.name}"]
     if deps:
         lines += ["    deps:", *(f"      - ${{results}}/{name}" for name in deps)]
