@@ -76,6 +76,7 @@ def test_a_figure_made_from_a_table_is_labelled_by_the_tables_runs():
 
 def test_the_theory_has_no_runs():
     assert report_of(ROOT, "tiny").labels("figure02")["model"] == "theory"
+    assert report_of(ROOT, "tiny").labels("table4")["model"] == "not run"
 
 
 def test_pages_escape_and_mark_verdicts():

@@ -7,13 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tqdm import tqdm
 
 from inverse_depth.code_digest import CodeError
 from inverse_depth.cost import training_megabytes
+from inverse_depth.files import write_bytes
 from inverse_depth.freshness import (
     Freshness,
     evaluation_identity,
@@ -36,14 +37,8 @@ MISTAKES = (UserError, SettingsError, CheckpointError, CodeError)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write to a temporary name beside `path` and rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
 
 
 def find_run(settings: Settings, name: str) -> Run:
@@ -88,6 +83,10 @@ class ProgressLine:
 
     def advance(self, count: int) -> None:
         self.bar.update(count)
+
+    def close(self) -> None:
+        """End the line, so that what follows has its own."""
+        self.bar.close()
 
 
 def _check_identity(given: str, found: str) -> None:
@@ -145,7 +144,8 @@ def command_train(settings: Settings, paths: Paths, options: argparse.Namespace)
     identity = training_identity(run)
     _check_identity(options.identity, identity)
     _check_memory(run)
-    with _computing(options.run):
+    line = ProgressLine(f"train {run}", run.optimization.steps)
+    with _computing(options.run), closing(line):
         train(
             run,
             identity,
@@ -153,7 +153,7 @@ def command_train(settings: Settings, paths: Paths, options: argparse.Namespace)
             paths.history(run),
             paths.snapshot(run),
             select_device(settings.device),
-            ProgressLine(f"train {run}", run.optimization.steps),
+            line,
         )
 
 
@@ -220,8 +220,8 @@ def _sources(settings: Settings, paths: Paths, name: str):
 def command_theory(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     from inverse_depth.theory.artifacts import ARTIFACTS
 
-    line = ProgressLine(f"theory {options.name}", None)
-    frame = ARTIFACTS[options.name](settings.current, line.advance)
+    with closing(ProgressLine(f"theory {options.name}", None)) as line:
+        frame = ARTIFACTS[options.name](settings.current, line.advance)
     write_text(paths.theory(options.name), frame.to_csv(index=False))
 
 
@@ -246,9 +246,7 @@ def command_figure(settings: Settings, paths: Paths, options: argparse.Namespace
     from inverse_depth.figures import save
 
     figure = FIGURES[options.name](_sources(settings, paths, options.name))
-    target = paths.figure(options.name, "")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, target)
+    save(figure, paths.figure(options.name, ""))
 
 
 def command_page(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:

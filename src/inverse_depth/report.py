@@ -55,11 +55,16 @@ class Report:
     def labels(self, name: str) -> dict[str, str]:
         """What a result shows, in the columns of the report's menu."""
         runs = self._runs(PRODUCTS[name])
+        without = (
+            "theory" if PRODUCTS[name].theory and not PRODUCTS[name].experiments else "not run"
+        )
+        models = dict.fromkeys(run.architecture.model.replace("_", " ") for run in runs)
+        tasks = dict.fromkeys(map(_task, runs))
         return {
             "result": _numbered(name),
             "title": self.captions[name]["title"],
-            "model": _listed(run.architecture.model.replace("_", " ") for run in runs),
-            "task": _listed(_task(run) for run in runs),
+            "model": ", ".join(models) or without,
+            "task": ", ".join(tasks) or without,
             "spectra (a, b)": _spectra(runs),
         }
 
@@ -121,10 +126,6 @@ def _numbered(name: str) -> str:
 
 def _task(run: Run) -> str:
     return "easy" if run.data.task == "easy" else f"top-{run.data.k}"
-
-
-def _listed(values) -> str:
-    return ", ".join(dict.fromkeys(values)) or "theory"
 
 
 def _spectra(runs: list[Run]) -> str:

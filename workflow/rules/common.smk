@@ -53,6 +53,12 @@ SCALES = {
 SCALE = SETTINGS.scale
 CURRENT = SCALES[SCALE]
 
+if not os.access(os.curdir, os.W_OK):
+    sys.exit(
+        f"error: {os.getcwd()} cannot be written; make it writable for this user, or work in a "
+        "copy of the project"
+    )
+
 # Freshness is decided by content: what is stale gets an old time, what is fresh a new one.
 if workflow.is_main_process:
     try:

@@ -6,6 +6,7 @@ two columns, and no text is smaller than 7 points.  Nothing here knows what a fi
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -24,6 +25,8 @@ from matplotlib.ticker import (
     NullLocator,
 )
 from matplotlib.transforms import ScaledTranslation
+
+from inverse_depth.files import write_bytes
 
 FULL_WIDTH = 6.5  # inches
 COLUMN_WIDTH = 3.25
@@ -107,9 +110,12 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
 def save(figure: Figure, path_without_suffix: str | Path) -> tuple[Path, Path]:
     """Write `figure` as PDF and as 200-dpi PNG; the same figure gives the same bytes."""
     pdf, png = Path(f"{path_without_suffix}.pdf"), Path(f"{path_without_suffix}.png")
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
-        figure.savefig(png, metadata={"Software": None})
+    nothing = {"CreationDate": None, "Creator": None, "Producer": None}
+    for path, metadata in ((pdf, nothing), (png, {"Software": None})):
+        drawn = BytesIO()
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata=metadata)
+        write_bytes(path, drawn.getvalue())
     return pdf, png
 
 
