@@ -1,5 +1,6 @@
 """The report: `snakemake pages`, then `snakemake --report FILE pages` (both by `make report`)."""
 
+
 rule page:
     input:
         settings=report(
