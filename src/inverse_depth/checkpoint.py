@@ -1,6 +1,5 @@
 """Checkpoints and snapshots: safetensors with what they were made from, and a checksum, inside."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,13 +30,11 @@ def save(path: Path, tensors: dict[str, Tensor], metadata: dict) -> None:
     Raises:
         OSError: if the disk is full or read-only; the file that was there before is kept.
     """
-    plain = json.dumps(metadata, sort_keys=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        sha256 = stored.checksum(plain, to_bytes(tensors))
-        save_file(tensors, temporary, {"inverse_depth": plain, "sha256": sha256})
+        save_file(tensors, temporary, stored.entries(metadata, to_bytes(tensors)))
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)

@@ -7,12 +7,23 @@ import hashlib
 import json
 from pathlib import Path
 
+KEY = "inverse_depth"
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint or snapshot that cannot be trusted."""
 
 
-def checksum(metadata: str, content: bytes) -> str:
+def entries(metadata: dict, content: bytes) -> dict[str, str]:
+    """What to store in the header of a safetensors content: metadata with a checksum.
+
+    It is a single entry, since the order of several is not the same in every process.
+    """
+    plain = json.dumps(metadata, sort_keys=True)
+    return {KEY: f"{_checksum(plain, content)} {plain}"}
+
+
+def _checksum(metadata: str, content: bytes) -> str:
     """SHA-256 of the metadata and of a safetensors content: names, types, shapes and values."""
     tensors, data = _split(content)
     tensors.pop("__metadata__", None)
@@ -35,9 +46,11 @@ def header(path: Path) -> tuple[dict, str]:
         raise CheckpointError(f"checkpoint {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
-    if "inverse_depth" not in stored:
-        raise CheckpointError(f"checkpoint {path} was not written by this pipeline")
-    return json.loads(stored["inverse_depth"]), stored["sha256"]
+    sha256, _, plain = stored.get(KEY, "").partition(" ")
+    try:
+        return json.loads(plain), sha256
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path} was not written by this pipeline") from error
 
 
 def intact(path: Path) -> bytes:
@@ -48,8 +61,8 @@ def intact(path: Path) -> bytes:
     """
     header(path)
     content = path.read_bytes()
-    stored = _split(content)[0]["__metadata__"]
-    if checksum(stored["inverse_depth"], content) != stored["sha256"]:
+    sha256, _, plain = _split(content)[0]["__metadata__"][KEY].partition(" ")
+    if _checksum(plain, content) != sha256:
         raise CheckpointError(f"checkpoint {path} is corrupted: its checksum does not match")
     return content
 

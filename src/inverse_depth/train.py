@@ -132,6 +132,7 @@ def _latest_snapshot(paths: list[Path], identity: str, warn) -> checkpoint.Check
             stored = checkpoint.load(path)
         except checkpoint.CheckpointError as error:
             warn(f"{error}; going on from the snapshot before it")
+            path.unlink()
             continue
         if stored.metadata["identity"] == identity:
             return stored
