@@ -56,6 +56,18 @@ def test_rotations_are_orthogonal(d):
     assert torch.allclose(rotation @ rotation.mT, torch.eye(d), atol=5e-6)
 
 
+def test_rotations_survive_a_gaussian_number_that_is_zero():
+    """In single precision zero has a probability, and it comes up in long trainings."""
+    generator = stream("training", 0)
+    zeros = 0
+    while not zeros:
+        state = generator.get_state()
+        zeros = int((torch.randn(2**22, 1, 1, generator=generator) == 0).sum())
+    generator.set_state(state)
+    rotation = haar_rotations(2**22, 1, generator)
+    assert torch.allclose(rotation.abs(), torch.ones_like(rotation))
+
+
 def test_rotations_are_haar():
     """Second and fourth moments, both determinants, and invariance under a fixed rotation."""
     d, n = 4, 100_000

@@ -148,7 +148,9 @@ def haar_rotations(count: int, d: int, generator: torch.Generator) -> Tensor:
     diagonal = gaussian.diagonal(dim1=1, dim2=2)
     signs = torch.where(diagonal < 0, -1.0, 1.0)
     reflected = gaussian + torch.diag_embed(signs * lengths)
-    U = reflected * (2**0.5 / torch.linalg.vector_norm(reflected, dim=1)).unsqueeze(1)
+    # A Gaussian number that came out as zero is a vector of dimension one that reflects nothing.
+    norms = torch.linalg.vector_norm(reflected, dim=1).clamp_min(1e-30)
+    U = reflected * (2**0.5 / norms).unsqueeze(1)
     inverse_T = (U.mT @ U).triu(1) + torch.eye(d, device=U.device)
     TUt = torch.linalg.solve_triangular(inverse_T, U.mT, upper=True)
     rotation = torch.eye(d, device=U.device) - U @ TUt
