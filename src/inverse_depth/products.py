@@ -17,6 +17,8 @@ _BUILDERS: dict[Kind, str] = {
     "comparison": "inverse_depth.assemble",
 }
 
+FITS = ("fits", "evaluation.convergence_limit")
+
 
 @dataclass(frozen=True)
 class Product:
@@ -35,7 +37,7 @@ class Product:
     theory: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     history: bool = False
-    settings: tuple[str, ...] = ("fits", "evaluation.convergence_limit")
+    settings: tuple[str, ...] = FITS
 
     @property
     def code(self) -> str:
@@ -126,7 +128,7 @@ _PRODUCTS = [
         "figure_training_sensitivity",
         "figure",
         tables=("training_sensitivity",),
-        settings=_TRAINING_FACTORS,
+        settings=(*FITS, *_TRAINING_FACTORS),
     ),
     Product("figure_calibration", "figure", (), (), ("calibration",)),
     Product(
