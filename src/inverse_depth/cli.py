@@ -380,7 +380,7 @@ def command_code(settings: Settings, paths: Paths, options: argparse.Namespace) 
 def command_pipeline(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     from inverse_depth.pipeline import pipeline
 
-    print(pipeline(settings), end="")
+    write_text(paths.root / "dvc.yaml", pipeline(settings))
 
 
 def command_bench(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
@@ -469,7 +469,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("bench", command_bench, "time the hot paths, and estimate every scale's training")
     add("code", command_code, "write digests of the code behind each kind of result, for DVC")
-    add("pipeline", command_pipeline, "print dvc.yaml as the settings ask for it")
+    add("pipeline", command_pipeline, "write dvc.yaml as the settings ask for it")
     return top
 
 

@@ -14,7 +14,7 @@ SCALE = "paper"
 
 _HEADER = f"""\
 # The pipeline of scale {SCALE}, for `dvc repro`, `dvc push` and their kin (docs/freshness.md).
-# Written by `python -m inverse_depth pipeline > dvc.yaml`; a test keeps it in step.
+# Written by `python -m inverse_depth pipeline`; a test keeps it in step.
 
 vars:
   - snakemake: PATH="$DVC_ROOT/.venv/bin:$PATH" snakemake --config scale={SCALE} --cores all
