@@ -22,9 +22,17 @@ def gaussian(*shape: int, scale: float, generator: torch.Generator) -> nn.Parame
     return nn.Parameter(weight)
 
 
+def isometry(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
+    """Weights with random orthonormal columns, rows >= columns."""
+    Q, _ = torch.linalg.qr(torch.randn(rows, columns, generator=generator))
+    return nn.Parameter(Q.contiguous())
+
+
 class AttentionModel(nn.Module):
     """What all models share: W_x, W_y, W_o, W_v and per-layer W_q, W_k.
 
+    W_x starts as an isometry, so that normalized states have the cosine similarities of their
+    inputs; from Gaussian entries training at a = 1 stalls for thousands of steps.
     W_v starts as the identity and W_y, W_o as equal entries with gain W_o W_v W_y = 1: a start
     of negative gain would be a trap that training does not leave. With `values: identity` W_v
     keeps that start.
@@ -39,7 +47,7 @@ class AttentionModel(nn.Module):
         self.architecture = architecture
         N, L = architecture.N, architecture.L
         layers = 1 if architecture.tied else L
-        self.W_x = gaussian(N, d, scale=1.0, generator=generator)
+        self.W_x = isometry(N, d, generator)
         self.W_q = gaussian(layers, N, N, scale=architecture.init, generator=generator)
         self.W_k = gaussian(layers, N, N, scale=architecture.init, generator=generator)
         self.W_y = nn.Parameter(torch.full((N, 1), N**-0.5))
