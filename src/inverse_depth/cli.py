@@ -379,8 +379,11 @@ def command_code(settings: Settings, paths: Paths, options: argparse.Namespace) 
 
 def command_pipeline(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     from inverse_depth.pipeline import pipeline
+    from inverse_depth.report import read_captions
 
-    write_text(paths.root / "dvc.yaml", pipeline(settings))
+    captions = read_captions(paths.root / "workflow/report/captions.yaml")
+    titles = {name: caption["title"] for name, caption in captions.items()}
+    write_text(paths.root / "dvc.yaml", pipeline(settings, titles))
 
 
 def command_bench(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:

@@ -4,6 +4,8 @@ Every stage runs Snakemake on the targets that it names, so what is stale is dec
 DVC sees the same through parameters by key, the digests of code, and the files themselves.
 """
 
+from collections.abc import Mapping
+
 from inverse_depth.code_digest import code_of, digest
 from inverse_depth.freshness import EVALUATION_CODE, TRAINING_CODE
 from inverse_depth.paths import Paths
@@ -78,15 +80,20 @@ def code_digests() -> dict[str, str]:
     return {kind: digest(code_of(module)) for kind, module in entries.items()}
 
 
-def pipeline(settings: Settings) -> str:
-    """The text of `dvc.yaml`."""
+def pipeline(settings: Settings, titles: Mapping[str, str]) -> str:
+    """The text of `dvc.yaml`, with the titles of tables and figures."""
     runs = resolve_runs(settings, SCALE)
     experiments = dict.fromkeys(run.experiment for run in runs)
-    stages = [_stage(product, settings, experiments) for product in available(runs)]
+    stages = [
+        _stage(product, titles.get(product.name), settings, experiments)
+        for product in available(runs)
+    ]
     return "\n".join([_HEADER, *stages, _FOOTER])
 
 
-def _stage(product: Product, settings: Settings, experiments: dict[str, None]) -> str:
+def _stage(
+    product: Product, title: str | None, settings: Settings, experiments: dict[str, None]
+) -> str:
     paths = Paths(SCALE)
     wanted = product.experiments or (() if product.experiments == () else tuple(experiments))
     used = [name for name in wanted if name in experiments]
@@ -98,7 +105,8 @@ def _stage(product: Product, settings: Settings, experiments: dict[str, None]) -
     # Which runs there are counts, too: files of runs that are not asked for any more stay.
     read = ["experiments"] if product.experiments is None else [f"experiments.{e}" for e in used]
     keys = dict.fromkeys([_given(key, settings) for key in product.settings] + read)
-    lines = [f"  {product.name}:", f"    cmd: ${{snakemake}} {product.name}"]
+    lines = [f"  {product.name}:", *([f"    desc: {title}"] if title else [])]
+    lines.append(f"    cmd: ${{snakemake}} {product.name}")
     if deps:
         lines += ["    deps:", *(f"      - ${{results}}/{name}" for name in deps)]
     lines += ["    params:", *(f"      - scales.{SCALE}.{key}" for key in keys)]
