@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from inverse_depth.settings import load_settings, resolve_runs, trained_as
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMS = "tests/tiny.yaml"
+
+# Started in the background, a shell's jobs ignore Ctrl-C, and so would what the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 COMMANDS = {"data": "collect", "comparison": "compare"}
 
 
