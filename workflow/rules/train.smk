@@ -10,11 +10,6 @@ rule train_run:
         "results/{scale}/benchmarks/train/{experiment}/{run}.tsv"
     # Long runs start first, so that they do not end alone.
     priority: lambda wildcards: 1 + int(training_minutes(run_of(wildcards)))
-    # A cluster gets short runs packed into one job; local runs are not grouped.
-    group:
-        lambda wildcards: (
-            "short_training" if training_minutes(run_of(wildcards)) < 5 else None
-        )
     conda:
         "../../envs/training.yaml"
     # Two cores train two runs; with more threads each run would hardly be faster.
