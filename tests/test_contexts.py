@@ -6,13 +6,13 @@ import torch
 from inverse_depth.contexts import (
     WishartCovariance,
     bartlett_factors,
-    cosine_top_k,
     haar_rotations,
     sample_contexts,
     stream,
 )
 from inverse_depth.run import Data
 from inverse_depth.spectra import power_law
+from inverse_depth.tasks.top_k import cosine_top_k
 
 
 def within(measured, expected, samples, spread=None):

@@ -18,9 +18,9 @@ def architecture(model, **changes):
         "N": 8,
         "L": 2,
         "norm": "rms",
+        "encoder": "isometry",
         "values": "identity" if model == "context_updates" else "trained",
         "tied": False,
-        "mlp": False,
         "init": 0.5,
         "context_scalar": 0.0,
     }
@@ -113,11 +113,11 @@ def test_the_context_scalar_is_reported_only_where_it_matters():
     assert build(architecture("nonlinear"), DATA.d, stream("weights", 0)).context_scalar() is None
 
 
-@pytest.mark.parametrize("mlp", [False, True])
-def test_the_single_stream_decomposes_into_its_increments(mlp):
+@pytest.mark.parametrize("model", ["single_stream", "single_stream_mlp"])
+def test_the_single_stream_decomposes_into_its_increments(model):
     """Eq 67-70: f_l average to the prediction, and R = C + (A - C) / L."""
     L = 5
-    network = trained("sampled", 30, model="single_stream", L=L, mlp=mlp)
+    network = trained("sampled", 30, model=model, L=L)
     contexts = evaluation_contexts("sampled")
     with torch.no_grad():
         test, context = network.states(contexts)
@@ -167,9 +167,6 @@ def test_what_a_model_cannot_do_is_refused():
     weights = stream("weights", 0)
     with pytest.raises(ValueError, match="values: trained .* allowed is identity"):
         build(architecture("context_updates", values="trained"), DATA.d, weights)
-    for model in ("nonlinear", "linear", "layer_values", "context_updates"):
-        with pytest.raises(ValueError, match=f"mlp: true with model {model}; allowed"):
-            build(architecture(model, mlp=True), DATA.d, weights)
     network = build(architecture("single_stream"), DATA.d, weights)
     with pytest.raises(ValueError, match="teacher: averaged .* allowed is sampled"):
         network.loss(sample_contexts(DATA, 2, "averaged", stream("training", 0)))

@@ -5,10 +5,14 @@ matters: a depth-L network is one cross-attention of L queries u_l = W_k^T W_q x
 whose L rows are averaged with the weights g_l / L (eq 59-60).
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+
+NORM_EPSILON = 1e-12
 
 # Logits of one chunk of contexts: half of a core's L2 cache, or what fills a GPU.
 CHUNK_BYTES = {"cpu": 2**20, "cuda": 2**28}
@@ -18,7 +22,7 @@ BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 
 def rms_norm(states: Tensor) -> Tensor:
     """States (..., N) divided by their root mean square over N; no learned scale."""
-    return torch.nn.functional.rms_norm(states, states.shape[-1:], eps=1e-12)
+    return torch.nn.functional.rms_norm(states, states.shape[-1:], eps=NORM_EPSILON)
 
 
 def layer_queries(query: Tensor, bilinear: Tensor) -> Tensor:
@@ -36,80 +40,130 @@ def chunk_size(depth: int, tokens: int, element_bytes: int, device: torch.device
     return max(1, CHUNK_BYTES[device.type] // (depth * tokens * element_bytes))
 
 
-class _EnsembleLoss(torch.autograd.Function):
-    """Loss of the averaged prediction and all its gradients in one pass over chunks.
+class _MeanLoss(torch.autograd.Function):
+    """A mean over a batch whose gradients are computed along with it.
 
-    Contexts go by in blocks, whose queries (block, L, N) meet the weights in one large product,
-    and inside of them in chunks, whose logits (chunk, L, P) stay in cache between forward and
-    backward. Their buffers are the only things of those sizes.
+    `one_pass(tensors, *fixed)` returns the sum over the batch and its gradients with respect to
+    the leading tensors; the others are not differentiated.
     """
 
     @staticmethod
-    def forward(ctx, query, keys, bilinear, gains, values, target):
-        batch, P, N = keys.shape
-        L = bilinear.shape[0]
-        flat = bilinear.flatten(0, 1)
-        # The factor of each layer's row, g_l / L, goes where it costs least.
-        shared = gains.numel() == 1
-        row_weights = torch.full_like(bilinear[:, 0, 0], 1 / L) if shared else gains / L
-        loss = keys.new_zeros(())
-        d_query, d_keys = torch.empty_like(query), torch.empty_like(keys)
-        d_flat, d_gains = torch.zeros_like(flat), torch.zeros_like(gains)
-        chunk = min(batch, chunk_size(L, P, keys.element_size(), keys.device))
-        block = min(batch, max(chunk, BLOCK_BYTES[keys.device.type] // (4 * L * N)))
-        logits_buffer, p_buffer = keys.new_empty(2, chunk, L, P)
-        d_queries = keys.new_empty(block, L, N)
-        for first in range(0, batch, block):
-            queries = layer_queries(query[first : first + block], bilinear)
-            for start in range(first, min(first + block, batch), chunk):
-                part = slice(start, min(start + chunk, first + block))
-                k, Y, u = keys[part], values[part], queries[start - first :][:chunk]
-                logits, p = logits_buffer[: len(u)], p_buffer[: len(u)]
-                torch.bmm(u, k.mT, out=logits)
-                aten._softmax.out(logits, -1, False, out=p)
-                mean_p = torch.bmm(row_weights.expand(len(u), 1, L), p).squeeze(1)
-                prediction = torch.bmm(mean_p.unsqueeze(1), Y).squeeze(1)
-                residual = (gains * prediction if shared else prediction) - target[part]
-                loss += residual.square().sum()
-                d_mean = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)
-                if shared:
-                    d_gains += (mean_p * d_mean).sum()
-                    d_mean = gains * d_mean / L
-                else:
-                    d_gains += torch.bmm(p, d_mean.unsqueeze(-1)).sum((0, 2)) / L
-                    u = u * row_weights[:, None]
-                d_logits = aten._softmax_backward_data.out(
-                    d_mean.unsqueeze(1).expand_as(p), p, -1, p.dtype, grad_input=logits
-                )
-                torch.bmm(d_logits, k, out=d_queries[start - first :][: len(u)])
-                torch.bmm(d_logits.mT, u, out=d_keys[part])
-            here = slice(first, first + block)
-            d_block = d_queries[: len(query[here])]
-            if not shared:
-                d_block *= row_weights[:, None]
-            d_flat.addmm_(d_block.flatten(1).mT, query[here])
-            torch.mm(d_block.flatten(1), flat, out=d_query[here])
-        ctx.save_for_backward(d_query, d_keys, d_flat.view_as(bilinear), d_gains)
+    def forward(ctx, one_pass, batch, fixed, *tensors):
+        total, gradients = one_pass(*tensors, *fixed)
+        ctx.save_for_backward(*gradients)
         ctx.batch = batch
-        return loss / batch
+        return total / batch
 
     @staticmethod
     def backward(ctx, d_loss):
         scale = d_loss / ctx.batch
-        return *(scale * gradient for gradient in ctx.saved_tensors), None, None
+        return None, None, None, *(scale * gradient for gradient in ctx.saved_tensors)
+
+
+def mean_loss(
+    one_pass: Callable, batch: int, differentiated: tuple[Tensor, ...], fixed: tuple
+) -> Tensor:
+    """The mean of a loss that `one_pass` sums over a batch together with its gradients."""
+    return _MeanLoss.apply(one_pass, batch, fixed, *differentiated)
+
+
+def _normalized(states: Tensor, normalize: bool) -> tuple[Tensor, Tensor | None]:
+    """States and what they were multiplied by, None without norm."""
+    if not normalize:
+        return states, None
+    scale = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
+    scale = scale.square_().div_(states.shape[-1]).add_(NORM_EPSILON).rsqrt_()
+    return states * scale, scale
+
+
+def _through_norm(gradient: Tensor, normalized: Tensor, scale: Tensor | None) -> Tensor:
+    """Gradient of the states before the norm from that of the normalized ones, in its place."""
+    if scale is None:
+        return gradient
+    along = (gradient * normalized).sum(-1, keepdim=True) / normalized.shape[-1]
+    return gradient.addcmul_(normalized, along, value=-1).mul_(scale)
+
+
+def _ensemble_sum(encoder, bilinear, gains, query, tokens, values, target, normalize):
+    """Sum of squared errors and its gradients for encoder, bilinear and gains, in one pass.
+
+    Contexts go by in blocks, whose queries (block, L, N) meet the weights in one large product,
+    and inside of them in chunks, whose states (chunk, P, N) and logits (chunk, L, P) stay in cache
+    between forward and backward. Their buffers are the only things of those sizes.
+    """
+    batch, P, d = tokens.shape
+    L, N = bilinear.shape[:2]
+    device, element = tokens.device.type, tokens.element_size()
+    flat = bilinear.flatten(0, 1)
+    # The factor of each layer's row, g_l / L, goes where it costs least.
+    shared = gains.numel() == 1
+    row_weights = torch.full_like(bilinear[:, 0, 0], 1 / L) if shared else gains / L
+    loss = tokens.new_zeros(())
+    d_encoder, d_flat, d_gains = map(torch.zeros_like, (encoder, flat, gains))
+    chunk = min(batch, chunk_size(max(L, N), P, element, tokens.device))
+    block = min(batch, max(chunk, BLOCK_BYTES[device] // (element * L * N)))
+    logits_buffer, p_buffer = tokens.new_empty(2, chunk, L, P)
+    d_queries = tokens.new_empty(block, L, N)
+    for first in range(0, batch, block):
+        here = slice(first, first + block)
+        state, state_scale = _normalized(query[here] @ encoder.mT, normalize)
+        queries = layer_queries(state, bilinear)
+        for start in range(first, min(first + block, batch), chunk):
+            part = slice(start, min(start + chunk, first + block))
+            x, Y, u = tokens[part], values[part], queries[start - first :][:chunk]
+            k, k_scale = _normalized(x @ encoder.mT, normalize)
+            logits, p = logits_buffer[: len(u)], p_buffer[: len(u)]
+            torch.bmm(u, k.mT, out=logits)
+            aten._softmax.out(logits, -1, False, out=p)
+            mean_p = torch.bmm(row_weights.expand(len(u), 1, L), p)
+            prediction = torch.bmm(mean_p, Y).squeeze(1)
+            residual = (gains * prediction if shared else prediction) - target[part]
+            loss += residual.square().sum()
+            d_mean = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)
+            if shared:
+                d_gains += (mean_p.squeeze(1) * d_mean).sum()
+                d_mean = gains * d_mean / L
+            else:
+                d_gains += torch.bmm(p, d_mean.unsqueeze(-1)).sum((0, 2)) / L
+                u = u * row_weights[:, None]
+            d_logits = aten._softmax_backward_data.out(
+                d_mean.unsqueeze(1).expand_as(p), p, -1, p.dtype, grad_input=logits
+            )
+            torch.bmm(d_logits, k, out=d_queries[start - first :][: len(u)])
+            d_keys = _through_norm(torch.bmm(d_logits.mT, u), k, k_scale)
+            d_encoder.addmm_(d_keys.flatten(0, 1).mT, x.flatten(0, 1))
+        d_block = d_queries[: len(state)]
+        if not shared:
+            d_block *= row_weights[:, None]
+        d_flat.addmm_(d_block.flatten(1).mT, state)
+        d_state = _through_norm(d_block.flatten(1) @ flat, state, state_scale)
+        d_encoder.addmm_(d_state.mT, query[here])
+    return loss, (d_encoder, d_flat.view_as(bilinear), d_gains)
 
 
 def ensemble_loss(
-    query: Tensor, keys: Tensor, bilinear: Tensor, gains: Tensor, values: Tensor, target: Tensor
+    encoder: Tensor,
+    bilinear: Tensor,
+    gains: Tensor,
+    query: Tensor,
+    tokens: Tensor,
+    values: Tensor,
+    target: Tensor,
+    normalize: bool,
 ) -> Tensor:
     """Mean over contexts of |sum_l (g_l / L) p_l Y - t|^2, summed over label channels (eq 12, 60).
 
     Args:
-        query: (B, N) normalized test states.
-        keys: (B, P, N) normalized context states.
+        encoder: (N, d) weights W_x.
         bilinear: (L, N, N) products W_k^T W_q.
         gains: (1,) the gain shared by all layers, or (L,) one a layer.
-        values: (B, P, m) label channels of the context tokens; not differentiated.
-        target: (B, m) label channels of the target; not differentiated.
+        query: (B, d) test inputs in the data basis.
+        tokens: (B, P, d) context inputs in the data basis.
+        values: (B, P, m) label channels of the context tokens.
+        target: (B, m) label channels of the target.
+        normalize: whether states are divided by their root mean square.
+
+    The first three are differentiated.
     """
-    return _EnsembleLoss.apply(query, keys, bilinear, gains, values, target)
+    fixed = (query, tokens, values, target, normalize)
+    return mean_loss(_ensemble_sum, len(tokens), (encoder, bilinear, gains), fixed)

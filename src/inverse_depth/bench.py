@@ -18,7 +18,8 @@ import torch
 from inverse_depth import literal
 from inverse_depth.contexts import Contexts, sample_contexts, stream
 from inverse_depth.decomposition import decompose
-from inverse_depth.models import AttentionModel, build
+from inverse_depth.model import AttentionModel
+from inverse_depth.models import build
 from inverse_depth.run import Architecture, Data, Run
 from inverse_depth.spectra import power_law
 from inverse_depth.theory import monte_carlo_floor
@@ -31,9 +32,9 @@ NONLINEAR = Architecture(
     N=16,
     L=1,
     norm="rms",
+    encoder="isometry",
     values="trained",
     tied=False,
-    mlp=False,
     init=0.3,
     context_scalar=0.0,
 )

@@ -26,14 +26,14 @@ def digest(value: object) -> str:
 
 
 @cache
-def code_of(module: str, package: Path = PACKAGE) -> dict[str, str]:
-    """Digests by name of the modules that importing `module` runs, and of their data files.
+def code_of(*modules: str, package: Path = PACKAGE) -> dict[str, str]:
+    """Digests by name of the modules that importing `modules` runs, and of their data files.
 
     Raises:
         CodeError: if one of them is missing or not valid Python.
     """
     found: dict[str, str] = {}
-    waiting = {module}
+    waiting = {name for module in modules for name in _with_packages(module)}
     while waiting:
         name = waiting.pop()
         path = _file(name, package)
@@ -45,6 +45,12 @@ def code_of(module: str, package: Path = PACKAGE) -> dict[str, str]:
             found[f"{name}/{data.name}"] = digest(data.read_text(encoding="utf-8").splitlines())
         waiting |= set(_imported(tree, name, path, package)) - found.keys()
     return dict(sorted(found.items()))
+
+
+def _with_packages(module: str) -> list[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    parts = module.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -123,7 +129,5 @@ def _imported(tree: ast.Module, name: str, path: Path, package: Path) -> Iterato
         else:
             continue
         for target in targets:
-            parts = target.split(".")
-            if parts[0] == package.name:
-                parents = (".".join(parts[: i + 1]) for i in range(len(parts)))
-                yield from (parent for parent in parents if _file(parent, package))
+            if target.partition(".")[0] == package.name:
+                yield from (name for name in _with_packages(target) if _file(name, package))

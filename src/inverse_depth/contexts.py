@@ -7,6 +7,7 @@ covariance then averages over O to (tr Omega / d) I.
 """
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol
 
 import torch
@@ -31,10 +32,10 @@ class AveragedTeacher:
     (v - t)^T Omega (v - t) = E_beta[(beta^T (v - t))^2].
     """
 
-    scale: Tensor  # (d,) square roots of the teacher spectrum
+    scale: Tensor | None  # (d,) square roots of the teacher spectrum, None where all are one
 
     def labels(self, vectors: Tensor) -> Tensor:
-        return vectors * self.scale
+        return vectors if self.scale is None else vectors * self.scale
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class TokenCovariance:
         scores = vectors @ self.tokens.mT
         return scores @ self.tokens / self.tokens.shape[1]
 
+    def matrix(self) -> Tensor:
+        """S, (B, d, d)."""
+        return self.tokens.mT @ self.tokens / self.tokens.shape[1]
+
 
 @dataclass(frozen=True)
 class WishartCovariance:
@@ -80,6 +85,11 @@ class WishartCovariance:
         along = vectors @ self.query.unsqueeze(-1)
         return (wishart + along * self.query.unsqueeze(1)) / self.P
 
+    def matrix(self) -> Tensor:
+        """S, (B, d, d)."""
+        scaled = self.root[:, None] * self.factor
+        return (scaled @ scaled.mT + self.query.unsqueeze(2) * self.query.unsqueeze(1)) / self.P
+
 
 @dataclass(frozen=True)
 class PopulationCovariance:
@@ -90,6 +100,10 @@ class PopulationCovariance:
     def apply(self, vectors: Tensor) -> Tensor:
         """S v for (B, n, d) vectors."""
         return vectors * self.spectrum
+
+    def matrix(self) -> Tensor:
+        """S, (d, d)."""
+        return torch.diag(self.spectrum)
 
 
 Covariance = TokenCovariance | WishartCovariance | PopulationCovariance
@@ -125,6 +139,11 @@ class Contexts:
         """O^T v: from the data basis to the eigenbasis, (B, n, d)."""
         return vectors if self.rotation is None else vectors @ self.rotation
 
+    def data_covariance(self) -> Tensor:
+        """O S O^T, the empirical covariance in the data basis, (B, d, d)."""
+        S = self.covariance.matrix()
+        return S if self.rotation is None else self.rotation @ S @ self.rotation.mT
+
 
 def stream(name: str, seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator of its own for each purpose (weights, training, validation, evaluation)."""
@@ -144,14 +163,20 @@ def haar_rotations(count: int, d: int, generator: torch.Generator) -> Tensor:
     Cholesky.
     """
     gaussian = torch.randn(count, d, d, generator=generator, device=generator.device).tril()
-    lengths = torch.linalg.vector_norm(gaussian, dim=1)
+    # Reflector i is g_i + sign_i |g_i| e_i, and g_j has no entry i < j: all inner products follow
+    # from those of the Gaussian columns g.
+    gram = gaussian.mT @ gaussian
     diagonal = gaussian.diagonal(dim1=1, dim2=2)
     signs = torch.where(diagonal < 0, -1.0, 1.0)
-    reflected = gaussian + torch.diag_embed(signs * lengths)
+    shift = signs * gram.diagonal(dim1=1, dim2=2).sqrt()
+    reflected = gaussian + torch.diag_embed(shift)
     # A Gaussian number that came out as zero is a vector of dimension one that reflects nothing.
-    norms = torch.linalg.vector_norm(reflected, dim=1).clamp_min(1e-30)
-    U = reflected * (2**0.5 / norms).unsqueeze(1)
-    inverse_T = (U.mT @ U).triu(1) + torch.eye(d, device=U.device)
+    squared = (shift * reflected.diagonal(dim1=1, dim2=2)).clamp_min(1e-30)
+    inverse_length = squared.rsqrt()
+    U = reflected * inverse_length.unsqueeze(1)
+    products = gram + gaussian.mT * shift.unsqueeze(1)
+    scales = inverse_length.unsqueeze(1) * inverse_length.unsqueeze(2)
+    inverse_T = (products * scales).triu(1) + torch.eye(d, device=U.device)
     TUt = torch.linalg.solve_triangular(inverse_T, U.mT, upper=True)
     rotation = torch.eye(d, device=U.device) - U @ TUt
     return rotation * -signs.unsqueeze(1)
@@ -171,15 +196,11 @@ def bartlett_factors(count: int, d: int, freedom: int, generator: torch.Generato
     return normals + torch.diag_embed(chi_squared.sqrt().float())
 
 
-def cosine_top_k(tokens: Tensor, query: Tensor, k: int) -> Tensor:
-    """Indices (B, k) of the k tokens with the largest cosine similarity to the query (eq 6)."""
-    scores = (tokens @ query.unsqueeze(-1)).squeeze(-1)
-    return (scores / torch.linalg.vector_norm(tokens, dim=-1)).topk(k, dim=-1).indices
-
-
 def _teacher(data: Data, kind: Teacher, count: int, generator: torch.Generator) -> TeacherLabels:
     omega = torch.from_numpy(power_law(data.d, data.b)).to(generator.device, torch.float32)
     if kind == "averaged":
+        if data.b == 0:
+            return AveragedTeacher(None)
         scale = omega if data.a > 0 else omega.mean().expand(data.d)
         return AveragedTeacher(scale.sqrt())
     normals = torch.randn(count, data.d, generator=generator, device=generator.device)
@@ -215,12 +236,11 @@ def sample_contexts(
             factor = bartlett_factors(count, data.d, data.P - 1, generator)
             covariance = WishartCovariance(factor, root, query, data.P)
         return Contexts(None, query, query, None, rotation, covariance, labels)
-    X = torch.randn(count, data.P, data.d, generator=generator, device=device) * root
-    if data.task == "easy":
-        selected = torch.randint(data.P, (count, 1), generator=generator, device=device)
-        query = X.gather(1, selected.unsqueeze(-1).expand(-1, -1, data.d)).squeeze(1)
-    else:
-        query = torch.randn(count, data.d, generator=generator, device=device) * root
-        selected = cosine_top_k(X, query, data.k)
+    X = torch.randn(count, data.P, data.d, generator=generator, device=device)
+    if data.a > 0:
+        X *= root
+    query, selected = import_module(f"inverse_depth.tasks.{data.task}").draw(
+        X, root, data, generator
+    )
     chosen = X.gather(1, selected.unsqueeze(-1).expand(-1, -1, data.d))
     return Contexts(X, query, chosen.mean(1), selected, rotation, TokenCovariance(X), labels)

@@ -9,7 +9,7 @@ import torch
 
 from inverse_depth.contexts import stream
 from inverse_depth.decomposition import decompose
-from inverse_depth.models import AttentionModel
+from inverse_depth.model import AttentionModel
 from inverse_depth.run import Run
 from inverse_depth.spectra import power_law
 from inverse_depth.train import context_blocks, load_model, needs_tokens
@@ -38,7 +38,7 @@ def bootstrap_means(samples: np.ndarray, replicates: int, seed: int) -> np.ndarr
 def _evaluate_model(model: AttentionModel, run: Run, device: torch.device) -> dict:
     evaluation, depth = run.evaluation, run.architecture.L
     # The average over teachers is exact wherever the prediction is linear in the labels.
-    teacher = "sampled" if run.architecture.model == "single_stream" else "averaged"
+    teacher = "averaged" if model.linear_in_labels else "sampled"
     losses, shared, disagreement, selection = [], [], [], []
     modes = torch.zeros(run.data.d, dtype=torch.float64, device=device)
     power, mass, seen, attention_map = 0.0, 0.0, 0, None
@@ -68,8 +68,9 @@ def _evaluate_model(model: AttentionModel, run: Run, device: torch.device) -> di
             if seen < evaluation.selection_contexts:
                 room = evaluation.selection_contexts - seen
                 selection.append(selection_loss(attention, contexts.selected)[:room])
-        if run.architecture.model == "context_updates" and depth == 2:
-            block = model.context_attention(contexts).sum(0, dtype=torch.float64)
+        block = model.context_attention(contexts) if depth == 2 else None
+        if block is not None:
+            block = block.sum(0, dtype=torch.float64)
             attention_map = block if attention_map is None else attention_map + block
         seen += len(loss)
 

@@ -22,21 +22,25 @@ from inverse_depth.restamps import Ledger, read_ledger
 from inverse_depth.run import Run
 from inverse_depth.settings import Settings, resolve_runs, trained_as
 
-TRAINING_CODE = "inverse_depth.train"
-EVALUATION_CODE = "inverse_depth.evaluate"
+STAGES = {"training": "inverse_depth.train", "evaluation": "inverse_depth.evaluate"}
 STAMP = ("training", "evaluation", "checkpoint", "code")
 STALE_TIME = 1_000_000_000  # nanoseconds after the epoch: older than any file
 
 
+def stage_code(stage: str, run: Run) -> dict[str, str]:
+    """Digests of the code that trains or evaluates a run: its model's and its task's, too."""
+    return code_of(STAGES[stage], *run.modules)
+
+
 def training_identity(run: Run) -> str:
     """Digest of the settings that decide a run's weights, and of the code that trains it."""
-    return f"{digest(trained_as(run).training())}-{digest(code_of(TRAINING_CODE))}"
+    return f"{digest(trained_as(run).training())}-{digest(stage_code('training', run))}"
 
 
 def evaluation_identity(run: Run) -> str:
     """Digest of what is measured on a run's weights, and of the code that measures it."""
     measured = {"data": asdict(run.data), "evaluation": asdict(run.evaluation)}
-    return f"{digest(measured)}-{digest(code_of(EVALUATION_CODE))}"
+    return f"{digest(measured)}-{digest(stage_code('evaluation', run))}"
 
 
 def evaluation_stamp(run: Run, checkpoint: Path) -> dict:
@@ -46,7 +50,7 @@ def evaluation_stamp(run: Run, checkpoint: Path) -> dict:
         "training": metadata["identity"],
         "evaluation": evaluation_identity(run),
         "checkpoint": checksum,
-        "code": code_of(EVALUATION_CODE),
+        "code": stage_code("evaluation", run),
     }
 
 
@@ -158,7 +162,7 @@ class Freshness:
             keys = ("data", "architecture", "optimization", "evaluation")
             found = [
                 *setting_differences({key: record[key] for key in keys}, _plain(run)),
-                *code_differences(stamp["code"], code_of(EVALUATION_CODE)),
+                *code_differences(stamp["code"], stage_code("evaluation", run)),
             ]
             yield from found or ["other rules of freshness"]
         elif self._retrained(run, stamp["checkpoint"]):

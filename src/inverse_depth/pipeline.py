@@ -7,7 +7,7 @@ DVC sees the same through parameters by key, the digests of code, and the files 
 from collections.abc import Mapping
 
 from inverse_depth.code_digest import code_of, digest
-from inverse_depth.freshness import EVALUATION_CODE, TRAINING_CODE
+from inverse_depth.freshness import stage_code
 from inverse_depth.paths import Paths
 from inverse_depth.products import PRODUCTS, Product, available, outputs
 from inverse_depth.settings import Settings, resolve_runs
@@ -40,7 +40,7 @@ stages:
       params:
         - scales.{SCALE}.training
         - scales.{SCALE}.experiments.${{key}}
-        - ${{results}}/code.json: [train]
+        - ${{results}}/code.json: [train.${{key}}]
       outs:
         - ${{results}}/checkpoints/${{key}}: {{persist: true}}
         - ${{results}}/history/${{key}}: {{cache: false, persist: true}}
@@ -55,7 +55,7 @@ stages:
       params:
         - scales.{SCALE}.evaluation
         - scales.{SCALE}.experiments.${{key}}
-        - ${{results}}/code.json: [evaluate]
+        - ${{results}}/code.json: [evaluate.${{key}}]
       outs:
         - ${{results}}/evaluations/${{key}}: {{cache: false, persist: true}}
 """
@@ -73,11 +73,15 @@ plots:
 """
 
 
-def code_digests() -> dict[str, str]:
-    """Digest of the code behind each kind of result."""
-    entries = {"train": TRAINING_CODE, "evaluate": EVALUATION_CODE}
-    entries |= {product.kind: product.code for product in PRODUCTS.values()}
-    return {kind: digest(code_of(module)) for kind, module in entries.items()}
+def code_digests(settings: Settings) -> dict[str, str | dict[str, str]]:
+    """Digest of the code behind each kind of result, of runs by experiment."""
+    stages = {"train": "training", "evaluate": "evaluation"}
+    runs = {run.experiment: run for run in resolve_runs(settings)}
+    digests: dict[str, str | dict[str, str]] = {
+        kind: {name: digest(stage_code(stage, run)) for name, run in runs.items()}
+        for kind, stage in stages.items()
+    }
+    return digests | {product.kind: digest(code_of(product.code)) for product in PRODUCTS.values()}
 
 
 def pipeline(settings: Settings, titles: Mapping[str, str]) -> str:

@@ -14,17 +14,15 @@ from pathlib import Path
 import torch
 
 from inverse_depth import checkpoint
-from inverse_depth.code_digest import code_of, digest
+from inverse_depth.code_digest import digest
 from inverse_depth.cost import training_minutes
 from inverse_depth.evaluate import evaluate
-from inverse_depth.freshness import EVALUATION_CODE, TRAINING_CODE, Freshness, training_identity
+from inverse_depth.freshness import Freshness, stage_code, training_identity
 from inverse_depth.paths import Paths
 from inverse_depth.restamps import Restamp
 from inverse_depth.run import Run
 from inverse_depth.settings import trained_as
 from inverse_depth.train import train
-
-CODE = {"training": TRAINING_CODE, "evaluation": EVALUATION_CODE}
 
 
 class RestampError(RuntimeError):
@@ -78,7 +76,7 @@ def restamp(
                         experiment=experiment,
                         stage=stage,
                         old=code,
-                        new=digest(code_of(CODE[stage])),
+                        new=digest(stage_code(stage, sample)),
                         run=sample.name,
                         weights=weights,
                         evaluation=measured,

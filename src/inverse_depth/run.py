@@ -7,8 +7,7 @@ the business of `settings`, which training never imports.
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-Task = Literal["easy", "top_k"]
-Model = Literal["nonlinear", "linear", "single_stream", "layer_values", "context_updates"]
+Encoder = Literal["isometry", "gaussian"]
 Teacher = Literal["averaged", "sampled"]
 
 
@@ -20,7 +19,7 @@ class Data:
     easy task is defined. `k` is the number of selected tokens, 1 on the easy task.
     """
 
-    task: Task
+    task: str
     k: int
     a: float
     b: float
@@ -30,21 +29,21 @@ class Data:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Model family, hidden width N and depth L (eq 7-12, 64-82).
+    """Model (a file in `models`), hidden width N and depth L (eq 7-12, 64-82).
 
-    `norm` is the pre-norm of queries and keys, `values` whether W_v is trained or stays the
-    identity, `tied` whether all layers share one query and key matrix, `mlp` whether a residual
-    MLP follows each attention block, `init` the scale of the starting weights (of linear
-    attention: the starting step kappa / L) and `context_scalar` the start of m.
+    `norm` is the pre-norm of queries and keys, `encoder` how W_x starts, `values` whether W_v is
+    trained or stays the identity, `tied` whether all layers share one query and key matrix,
+    `init` the scale of the starting weights (of linear attention: the starting step kappa / L)
+    and `context_scalar` the start of m.
     """
 
-    model: Model
+    model: str
     N: int
     L: int
     norm: Literal["rms", "none"]
+    encoder: Encoder
     values: Literal["trained", "identity"]
     tied: bool
-    mlp: bool
     init: float
     context_scalar: float
 
@@ -90,6 +89,12 @@ class Run:
     architecture: Architecture
     optimization: Optimization
     evaluation: Evaluation
+
+    @property
+    def modules(self) -> tuple[str, str]:
+        """The modules of its model and of its task."""
+        package = __package__
+        return f"{package}.models.{self.architecture.model}", f"{package}.tasks.{self.data.task}"
 
     def training(self) -> dict:
         """The resolved settings that decide the weights, as plain nested values."""

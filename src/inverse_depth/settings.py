@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from inverse_depth.run import (
     Architecture,
     Data,
+    Encoder,
     Evaluation,
-    Model,
     Optimization,
     Run,
-    Task,
     Teacher,
 )
 
@@ -28,6 +34,19 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Spectrum = tuple[Exponent, Exponent]
+
+
+def _file_in(folder: str) -> AfterValidator:
+    """The name of a Python file in a folder of this package, where extensions go, too."""
+
+    def check(name: str) -> str:
+        files = (Path(__file__).parent / folder).glob("[!_]*.py")
+        allowed = sorted(path.stem for path in files)
+        if name not in allowed:
+            raise ValueError(f"is {name!r}; allowed: {', '.join(allowed)}")
+        return name
+
+    return AfterValidator(check)
 
 
 class SettingsError(ValueError):
@@ -96,14 +115,14 @@ class Theory(Section):
 
 
 # What a grid may vary beside spectra, depths and seeds.
-GRID_KEYS = ("P", "N", "k", "init", "teacher", "learning_rate", "steps")
+GRID_KEYS = ("P", "N", "k", "encoder", "init", "teacher", "learning_rate", "steps")
 
 
 class Experiment(Section):
     """A family of runs: the product of spectra, depths, seeds and grid."""
 
-    model: Model
-    task: Task
+    model: Annotated[str, _file_in("models")]
+    task: Annotated[str, _file_in("tasks")]
     k: Count = 1
     spectra: Annotated[list[Spectrum], Field(min_length=1)]
     d: Count
@@ -113,9 +132,9 @@ class Experiment(Section):
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     extra_seeds: dict[str, list[Seed]] = {}
     norm: Literal["rms", "none"] = "rms"
+    encoder: Encoder = "isometry"
     values: Literal["trained", "identity"] = "trained"
     tied: bool = False
-    mlp: bool = False
     init: Positive = 1.0
     context_scalar: float = 0.0
     enabled: bool = True
@@ -260,7 +279,9 @@ def _check_run(run: Run, path: str) -> None:
         fail("k", data.k, f"it must be at most P = {data.P}")
     elif architecture.model == "linear" and data.task == "easy" and data.P <= data.d:
         fail("P", data.P, f"linear attention on the easy task needs P above d = {data.d}")
-    if architecture.model == "single_stream" and optimization.teacher == "averaged":
+    if architecture.model == "linear" and architecture.encoder != "isometry":
+        fail("encoder", architecture.encoder, "linear attention starts from scaled identities")
+    if architecture.model.startswith("single_stream") and optimization.teacher == "averaged":
         fail(
             "training.teacher",
             "averaged",
@@ -268,8 +289,6 @@ def _check_run(run: Run, path: str) -> None:
         )
     if architecture.model == "context_updates" and architecture.values != "identity":
         fail("values", architecture.values, "the context scalar is identifiable with 'identity'")
-    if architecture.mlp and architecture.model != "single_stream":
-        fail("mlp", True, "only the single-stream model has an MLP block")
     if optimization.warmup + optimization.decay > 1:
         fail("training.decay", optimization.decay, "warmup + decay must be at most 1")
     if optimization.steps < optimization.validations:
@@ -314,9 +333,9 @@ def _experiment_runs(name: str, experiment: Experiment, scale: Scale, path: str)
                         N=member.N,
                         L=L,
                         norm=member.norm,
+                        encoder=member.encoder,
                         values=member.values,
                         tied=member.tied,
-                        mlp=member.mlp,
                         init=member.init,
                         context_scalar=member.context_scalar,
                     ),

@@ -6,8 +6,10 @@ Whether a run is stale is decided by its resolved settings and by the modules im
 import csv
 import json
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -15,7 +17,8 @@ from filelock import FileLock, Timeout
 
 from inverse_depth import checkpoint
 from inverse_depth.contexts import Contexts, sample_contexts, stream
-from inverse_depth.models import AttentionModel, build
+from inverse_depth.model import AttentionModel
+from inverse_depth.models import build
 from inverse_depth.run import Data, Optimization, Run
 
 HISTORY_COLUMNS = (
@@ -46,6 +49,7 @@ def select_device(name: str) -> torch.device:
         raise TrainingError("device is 'cuda', but PyTorch finds no CUDA GPU; use 'auto' or 'cpu'")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it to be so
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -103,26 +107,6 @@ def _optimizer(model: AttentionModel) -> torch.optim.Adam:
     return torch.optim.Adam(trained, betas=(0.9, 0.999), eps=1e-8, fused=True)
 
 
-def _snapshot_tensors(model, optimizer, generator) -> dict[str, torch.Tensor]:
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"adam.{index}.{name}": value for name, value in state.items()}
-    return tensors | {"generator": generator.get_state()}
-
-
-def _restore(tensors: dict[str, torch.Tensor], model, optimizer, generator) -> None:
-    model.load_state_dict(
-        {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
-    )
-    state: dict[int, dict] = {}
-    for key, value in tensors.items():
-        if key.startswith("adam."):
-            _, index, name = key.split(".")
-            state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-    generator.set_state(tensors["generator"])
-
-
 def _latest_snapshot(paths: list[Path], identity: str, warn) -> checkpoint.Checkpoint | None:
     """The newest snapshot of this very run; one that is corrupted is named and passed over."""
     for path in paths:
@@ -155,6 +139,138 @@ def final_change(rows: list[dict], steps: int) -> float:
     return abs(before - after) / after if after else 0.0
 
 
+class _Training:
+    """Everything that changes while a run trains, and so everything that a snapshot holds.
+
+    Attributes:
+        step: how many steps are done.
+        rows: of the history.
+        recent, recent_steps: sum of the losses since the last row, and how many.
+        seconds: training time of earlier, interrupted attempts.
+    """
+
+    def __init__(self, run: Run, device: torch.device):
+        optimization, data = run.optimization, run.data
+        self.run, self.device = run, device
+        model = build(run.architecture, data.d, stream("weights", optimization.seed))
+        self.model = model.to(device)
+        self.optimizer = _optimizer(self.model)
+        self.generator = stream("training", optimization.seed, device)
+        self.tokens = needs_tokens(run)
+        validation = stream("validation", optimization.seed, device)
+        self.validation = list(
+            context_blocks(
+                data,
+                optimization.validation_contexts,
+                optimization.teacher,
+                validation,
+                self.tokens,
+            )
+        )
+        self.step, self.rows, self.seconds = 0, [], 0.0
+        self.recent, self.recent_steps = torch.zeros((), dtype=torch.float64, device=device), 0
+        self.began = time.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds of training, earlier attempts included."""
+        return self.seconds + time.monotonic() - self.began
+
+    def advance(self) -> None:
+        """One step on a fresh batch of contexts."""
+        run = self.run
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(run.optimization, run.architecture.L, self.step)
+        contexts = sample_contexts(
+            run.data,
+            run.optimization.batch,
+            run.optimization.teacher,
+            self.generator,
+            self.tokens,
+        )
+        loss = self.model.loss(contexts)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.recent, self.recent_steps = self.recent + loss.detach(), self.recent_steps + 1
+        self.step += 1
+
+    def record(self) -> None:
+        """Validate and add a row to the history.
+
+        Raises:
+            TrainingError: if the loss is not finite any more.
+        """
+        run, optimization = self.run, self.run.optimization
+        mean = (self.recent / self.recent_steps).item() if self.recent_steps else math.nan
+        loss, mass = _validate(self.model, self.validation)
+        if not math.isfinite(loss) or (self.recent_steps and not math.isfinite(mean)):
+            raise TrainingError(
+                f"{run} diverged before step {self.step} of {optimization.steps}: the loss is "
+                f"{loss}; a learning rate below {optimization.learning_rate:g} may help"
+            )
+        scalar = self.model.context_scalar()
+        self.rows.append(
+            {
+                "step": self.step,
+                "loss": mean,
+                "validation_loss": loss,
+                "learning_rate": learning_rate(optimization, run.architecture.L, self.step),
+                "attention_mass": mass,
+                "context_scalar": math.nan if scalar is None else scalar,
+                "seconds": round(self.elapsed(), 3),
+            }
+        )
+        self.recent, self.recent_steps = torch.zeros_like(self.recent), 0
+
+    def save(self, path: Path, identity: str) -> None:
+        """Write a snapshot."""
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"adam.{index}.{name}": value for name, value in state.items()}
+        tensors["generator"] = self.generator.get_state()
+        metadata = {
+            "identity": identity,
+            "step": self.step,
+            "rows": self.rows,
+            "recent": self.recent.item(),
+            "recent_steps": self.recent_steps,
+            "seconds": self.elapsed(),
+        }
+        checkpoint.save(path, tensors, metadata)
+
+    def restore(self, stored: checkpoint.Checkpoint) -> None:
+        """Go back to where a snapshot was made."""
+        model, adam = {}, {}
+        for key, value in stored.tensors.items():
+            owner, _, name = key.partition(".")
+            if owner == "model":
+                model[name] = value
+            elif owner == "adam":
+                index, _, name = name.partition(".")
+                adam.setdefault(int(index), {})[name] = value
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": adam})
+        self.generator.set_state(stored.tensors["generator"])
+        metadata = stored.metadata
+        self.step, self.rows = metadata["step"], metadata["rows"]
+        self.recent = torch.full_like(self.recent, metadata["recent"])
+        self.recent_steps, self.seconds = metadata["recent_steps"], metadata["seconds"]
+        self.began = time.monotonic()
+
+
+@contextmanager
+def _alone(run: Run, snapshot_path: Path) -> Iterator[None]:
+    """Hold the lock of a run, which one process at a time may train."""
+    snapshot_path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(snapshot_path.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise TrainingError(f"another process is training {run} right now") from error
+    with lock:
+        yield
+
+
 def train(
     run: Run,
     identity: str,
@@ -175,135 +291,38 @@ def train(
     Raises:
         TrainingError: if the loss diverges, or another process trains this run now.
     """
-    snapshot_path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(snapshot_path.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise TrainingError(f"another process is training {run} right now") from error
-    with lock:
-        _train(
-            run,
-            identity,
-            checkpoint_path,
-            history_path,
-            snapshot_path,
-            device,
-            progress,
-            warn,
-            snapshot_seconds,
-        )
-
-
-def _train(
-    run,
-    identity,
-    checkpoint_path,
-    history_path,
-    snapshot_path,
-    device,
-    progress,
-    warn,
-    snapshot_seconds,
-) -> None:
-    optimization, data, depth = run.optimization, run.data, run.architecture.L
-    model = build(run.architecture, data.d, stream("weights", optimization.seed)).to(device)
-    optimizer = _optimizer(model)
-    generator = stream("training", optimization.seed, device)
-    tokens = needs_tokens(run)
-    validation = list(
-        context_blocks(
-            data,
-            optimization.validation_contexts,
-            optimization.teacher,
-            stream("validation", optimization.seed, device),
-            tokens,
-        )
-    )
-    due = {
-        round(i * optimization.steps / optimization.validations)
-        for i in range(optimization.validations + 1)
-    }
+    steps, validations = run.optimization.steps, run.optimization.validations
+    due = {round(i * steps / validations) for i in range(validations + 1)}
     previous = snapshot_path.with_suffix(".previous")
-    start, rows, spent = 0, [], 0.0
-    stored = _latest_snapshot([snapshot_path, previous], identity, warn)
-    if stored:
-        _restore(stored.tensors, model, optimizer, generator)
-        start, rows = stored.metadata["step"], stored.metadata["rows"]
-        spent = stored.metadata["seconds"]
-        recent = torch.tensor(stored.metadata["recent"], dtype=torch.float64, device=device)
-        recent_steps = stored.metadata["recent_steps"]
-        warn(f"{run} continues from step {start}")
-    else:
-        recent, recent_steps = torch.zeros((), dtype=torch.float64, device=device), 0
-    began = saved = time.monotonic()
-
-    def record(step: int) -> None:
-        nonlocal recent, recent_steps
-        training_loss = (recent / recent_steps).item() if recent_steps else math.nan
-        loss, mass = _validate(model, validation)
-        if not math.isfinite(loss) or (recent_steps and not math.isfinite(training_loss)):
-            raise TrainingError(
-                f"{run} diverged before step {step} of {optimization.steps}: the loss is {loss}; "
-                f"a learning rate below {optimization.learning_rate:g} may help"
-            )
-        scalar = model.context_scalar()
-        rows.append(
-            {
-                "step": step,
-                "loss": training_loss,
-                "validation_loss": loss,
-                "learning_rate": learning_rate(optimization, depth, step),
-                "attention_mass": mass,
-                "context_scalar": math.nan if scalar is None else scalar,
-                "seconds": round(spent + time.monotonic() - began, 3),
-            }
-        )
-        recent, recent_steps = torch.zeros_like(recent), 0
-        _write_history(history_path, rows)
-
-    if not rows:
-        record(0)
-    for step in range(start, optimization.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(optimization, depth, step)
-        contexts = sample_contexts(
-            data, optimization.batch, optimization.teacher, generator, tokens
-        )
-        loss = model.loss(contexts)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        recent, recent_steps = recent + loss.detach(), recent_steps + 1
-        if step + 1 in due:
-            record(step + 1)
-        progress(step + 1, rows[-1]["validation_loss"])
-        if time.monotonic() - saved >= snapshot_seconds and step + 1 < optimization.steps:
-            if snapshot_path.exists():
-                snapshot_path.replace(previous)
-            metadata = {
-                "identity": identity,
-                "step": step + 1,
-                "rows": rows,
-                "recent": recent.item(),
-                "recent_steps": recent_steps,
-                "seconds": spent + time.monotonic() - began,
-            }
-            tensors = _snapshot_tensors(model, optimizer, generator)
-            checkpoint.save(snapshot_path, tensors, metadata)
-            saved = time.monotonic()
-    checkpoint.save(
-        checkpoint_path,
-        model.state_dict(),
-        {
+    with _alone(run, snapshot_path):
+        training = _Training(run, device)
+        stored = _latest_snapshot([snapshot_path, previous], identity, warn)
+        if stored:
+            training.restore(stored)
+            warn(f"{run} continues from step {training.step}")
+        else:
+            training.record()
+        saved = time.monotonic()
+        while training.step < steps:
+            training.advance()
+            if training.step in due:
+                training.record()
+                _write_history(history_path, training.rows)
+            progress(training.step, training.rows[-1]["validation_loss"])
+            if time.monotonic() - saved >= snapshot_seconds and training.step < steps:
+                if snapshot_path.exists():
+                    snapshot_path.replace(previous)
+                training.save(snapshot_path, identity)
+                saved = time.monotonic()
+        metadata = {
             "identity": identity,
             "settings": run.training(),
-            "final_change": final_change(rows, optimization.steps),
+            "final_change": final_change(training.rows, steps),
             "device": device.type,
-        },
-    )
-    snapshot_path.unlink(missing_ok=True)
-    previous.unlink(missing_ok=True)
+        }
+        checkpoint.save(checkpoint_path, training.model.state_dict(), metadata)
+        snapshot_path.unlink(missing_ok=True)
+        previous.unlink(missing_ok=True)
 
 
 def load_model(path: Path, run: Run, device: torch.device) -> tuple[AttentionModel, dict]:

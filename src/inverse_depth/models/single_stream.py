@@ -1,4 +1,4 @@
-"""Attention of a test token that moves among fixed context states, in its fast form (eq 64-66).
+"""Single stream: a test token that moves among fixed context states (eq 64-66).
 
 Every layer reads the same keys and values with a query of its own state, h_l = h_{l-1} + r_l / L
 with r_l = p_l V, at a cost of O(P N + N^2) a layer.
@@ -7,7 +7,10 @@ with r_l = p_l V, at a cost of O(P N + N^2) a layer.
 import torch
 from torch import Tensor
 
-from inverse_depth.attention import attention_weights
+from inverse_depth.attention import attention_weights, rms_norm
+from inverse_depth.contexts import AveragedTeacher, Contexts
+from inverse_depth.model import AttentionModel
+from inverse_depth.run import Architecture
 
 aten = torch.ops.aten
 
@@ -87,3 +90,66 @@ def layer_reads(
     Only the reads are differentiable.
     """
     return _Reads.apply(test, keys, values, bilinear, normalize)
+
+
+class SingleStream(AttentionModel):
+    """One state H^0 = W_x X + W_y y feeds queries, keys and values (eq 64-66).
+
+    Under the mask M(0) context states stay as they are, so each layer's keys come from the same
+    normalized states and only the test token moves. Its query depends on the labels it has read,
+    so the prediction is not linear in them and the teacher has to be sampled.
+
+    W_x starts orthogonal to the label direction W_y, so that the readout starts without input
+    in it and the gain is one.
+    """
+
+    linear_in_labels = False
+
+    def __init__(self, architecture: Architecture, d: int, generator: torch.Generator):
+        super().__init__(architecture, d, generator)
+        with torch.no_grad():
+            self.W_x -= self.W_x.mean(0)
+
+    def normalized(self, states: Tensor) -> Tensor:
+        """The pre-norm of the architecture."""
+        return rms_norm(states) if self.architecture.norm == "rms" else states
+
+    def states(self, contexts: Contexts) -> tuple[Tensor, Tensor]:
+        """Starting states of the test token (B, N) and the context (B, P, N) (eq 64).
+
+        Raises:
+            ValueError: if the teacher is averaged.
+        """
+        if isinstance(contexts.teacher, AveragedTeacher):
+            raise ValueError(
+                "teacher: averaged with model single_stream; allowed is sampled, because the "
+                "prediction is not linear in the labels"
+            )
+        labels = contexts.teacher.labels(contexts.tokens)
+        test = contexts.rotated(contexts.query.unsqueeze(1)) @ self.W_x.mT
+        context = contexts.rotated(contexts.tokens) @ self.W_x.mT + labels @ self.W_y.mT
+        return test.squeeze(1), context
+
+    def updates(self, test: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        """What each layer adds to the test state, times L (B, L, N), and its rows p_l (B, L, P).
+
+        Eq 65-66 from the starting states (B, N) and (B, P, N).
+        """
+        keys, values = self.normalized(context), context @ self.W_v.mT
+        normalize = self.architecture.norm == "rms"
+        return layer_reads(test, keys, values, self.bilinear(), normalize)
+
+    def layer_predictions(self, contexts: Contexts) -> Tensor:
+        """f_l = z_0 + L (z_l - z_{l-1}) (eq 67-68), (B, L, 1)."""
+        test, context = self.states(contexts)
+        updates, _ = self.updates(test, context)
+        return (test.unsqueeze(1) + updates) @ self.W_o.mT
+
+    def prediction(self, contexts: Contexts) -> Tensor:
+        return self.layer_predictions(contexts).mean(1)
+
+    def test_attention(self, contexts: Contexts) -> Tensor:
+        return self.updates(*self.states(contexts))[1].mean(1)
+
+
+MODEL = SingleStream
