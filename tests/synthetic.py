@@ -30,6 +30,7 @@ def runs(experiment, depths, losses, *, seed=0, **values):
         "teacher": "averaged",
         "init": 1.0,
         "norm": "rms",
+        "encoder": "isometry",
         "final_change": 1e-4,
         "converged": True,
         "device": "cpu",

@@ -198,10 +198,22 @@ def make_sensitivity() -> pd.DataFrame:
                     for L in (1, 4, 16, 64):
                         loss, shared = 2.01 + c / L, 2.01 - 0.2 / L
                         rows.append(
-                            (N, init, teacher, rate, L, loss, 0.01, shared, L * (loss - shared))
+                            (
+                                N,
+                                "isometry",
+                                init,
+                                teacher,
+                                rate,
+                                L,
+                                loss,
+                                0.01,
+                                shared,
+                                L * (loss - shared),
+                            )
                         )
     columns = [
         "N",
+        "encoder",
         "init",
         "teacher",
         "learning_rate",
@@ -310,7 +322,13 @@ def make_inputs(quick: bool) -> dict[str, tuple]:
     table1, table2, table4 = (published.table(number) for number in (1, 2, 4))
     scalar = published.scalar("context_update_scalar_top16")
     sensitivity, matched = make_sensitivity(), make_matched()
-    base = {"N": 16, "init": 0.3, "teacher": "averaged", "learning_rate": 0.003}
+    base = {
+        "N": 16,
+        "encoder": "isometry",
+        "init": 0.3,
+        "teacher": "averaged",
+        "learning_rate": 0.003,
+    }
     references = make_references()
     if quick:
         attention = attention[attention["k"] == 2]
@@ -346,7 +364,7 @@ def draw_all(quick: bool) -> dict[str, Figure]:
 PANELS = {
     "figure01": 4, "figure02": 4, "figure03": 3, "figure04": 3, "figure05": 2, "figure06": 4,
     "figure07": 2, "figure08": 1, "figure09": 3, "figure10": 3, "figure11": 4, "figure12": 2,
-    "figure13": 2, "figure14": 4, "local_exponents": 2, "training_sensitivity": 8,
+    "figure13": 2, "figure14": 4, "local_exponents": 2, "training_sensitivity": 10,
     "table1_matched": 3, "calibration": 2, "training_curves": 8, "convergence": 1,
 }  # fmt: skip
 NOT_RUN = style.NOT_RUN
@@ -466,9 +484,9 @@ LETTERED = [name for name in PANELS if name not in ("figure08", "training_curves
 @pytest.mark.parametrize("name", LETTERED)
 def test_panel_letters(name, drawn):
     written = [axes.get_title(loc="left")[:14] for axes in panels(drawn[name])]
-    wanted = [rf"$\mathbf{{({letter})}}$" for letter in "abcdefgh"[: PANELS[name]]]
+    wanted = [rf"$\mathbf{{({letter})}}$" for letter in "abcdefghij"[: PANELS[name]]]
     if name == "training_sensitivity":  # a letter a column
-        wanted = [*wanted[:4], *[""] * 4]
+        wanted = [*wanted[:5], *[""] * 5]
     assert written == wanted
 
 
@@ -767,9 +785,9 @@ def test_sensitivity_varies_one_factor_at_a_time(drawn, inputs):
     rows = sensitivity.query("N == 64 and init == 0.3 and teacher == 'averaged'")
     rows = rows[rows["learning_rate"] == base["learning_rate"]]
     np.testing.assert_allclose(points(axes[0], "N=64 loss"), rows["loss"])
-    np.testing.assert_allclose(points(axes[4], "N=64 disagreement"), rows["disagreement"].dropna())
-    assert legend_texts(axes[6]) == ["averaged (base)", "sampled"]
-    assert all(paper_lines(panel) == [paper] for panel in axes[:4])
+    np.testing.assert_allclose(points(axes[5], "N=64 disagreement"), rows["disagreement"].dropna())
+    assert legend_texts(axes[8]) == ["averaged (base)", "sampled"]
+    assert all(paper_lines(panel) == [paper] for panel in axes[:5])
 
 
 def test_matched_floors_and_their_ratio(drawn, inputs):

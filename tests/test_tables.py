@@ -415,18 +415,6 @@ def test_experiment_fits_have_every_spectrum(evaluations):
     assert tables.experiment_fits(evaluations, "looped", SETTINGS).empty
 
 
-def test_mode_fits_find_each_floor():
-    frames = [
-        pd.DataFrame(
-            {"L": DEPTHS, "loss": power_law(DEPTHS, 1 / mode, 2 / mode, 1), "mode": mode}
-        ).assign(experiment="nonlinear_top2", run="x", a=1.0, b=0.0, seed=0)
-        for mode in (1, 2, 3)
-    ]
-    frame = tables.mode_fits(pd.concat(frames), "nonlinear_top2", 1, 0, SETTINGS)
-    np.testing.assert_allclose(frame["L0"], [1, 1 / 2, 1 / 3], rtol=1e-6)
-    assert frame["mode"].tolist() == [1, 2, 3]
-
-
 def test_predictable_component_deviates_with_a():
     given = pd.DataFrame(
         {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from inverse_depth import comparison, published, tables
-from inverse_depth.fits import FitSettings, PowerLawFit, fit_identity, fit_power_law
+from inverse_depth.fits import FitSettings, PowerLawFit, fit_identity
 from inverse_depth.frames import Results
 from inverse_depth.paths import Paths
 from inverse_depth.theory import characteristic_depths
@@ -45,7 +45,7 @@ class Sources:
 
     def slopes(self) -> pd.DataFrame:
         """Exponents of the reference curves, a row a spectrum."""
-        columns = ["a", "b", "constrained_slope", "free_slope"]
+        columns = ["a", "b", "constrained_slope", "free_slope", "finite_context_slope"]
         return self.theory("references")[columns].drop_duplicates()
 
     def spectra(self, experiment: str) -> list[tuple[float, float]]:
@@ -57,8 +57,7 @@ class Sources:
         fits = {}
         for a, b in self.spectra(experiment):
             curve = tables.depth_curve(self.evaluations, experiment, a=a, b=b)
-            deep = curve.between(self.fits.deep_from)
-            fits[a, b] = fit_power_law(deep.depths, deep.loss)
+            fits[a, b] = self.fits.fit_deep(curve.depths, curve.loss)
         return fits
 
     def easy_fits(self, experiment: str) -> Fits:
@@ -66,8 +65,7 @@ class Sources:
         fits = {}
         for a, b in self.spectra(experiment):
             curve = tables.depth_curve(self.evaluations, experiment, a=a, b=b)
-            used = curve.between(*self.fits.easy_range(a, b))
-            fits[a, b] = fit_power_law(used.depths, used.loss, floor=0.0)
+            fits[a, b] = self.fits.fit_easy(a, b, curve.depths, curve.loss)
         return fits
 
 

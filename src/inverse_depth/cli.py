@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -75,7 +74,6 @@ class ProgressLine:
         self.bar = tqdm(total=total, desc=what, mininterval=interval, ascii=not interactive)
         if not interactive:
             self.bar.maxinterval = interval
-        self.began = time.monotonic()
 
     def __call__(self, done: int, loss: float | None = None) -> None:
         if loss is not None:

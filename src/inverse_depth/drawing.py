@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from inverse_depth import figures, published, tables
+from inverse_depth import figures, published
 from inverse_depth.assemble import Sources, context_mixing
-from inverse_depth.fits import fit_power_law
 
 
 def _figure03(sources: Sources) -> Figure:
@@ -30,8 +29,7 @@ def _figure07(sources: Sources) -> Figure:
     fits = {}
     for mode, rows in here.groupby("mode"):
         curve = rows.groupby("L")["loss"].mean()
-        deep = curve[curve.index >= sources.fits.deep_from]
-        fits[int(mode)] = fit_power_law(deep.index.to_numpy(float), deep.to_numpy())
+        fits[int(mode)] = sources.fits.fit_deep(curve.index, curve)
     return figures.figure07(modes, fits, a, b)
 
 
@@ -45,9 +43,8 @@ def _figure13(sources: Sources) -> Figure:
 
 
 def _local_exponent_figure(sources: Sources, experiment: str) -> Figure:
-    local = tables.local_exponents(
-        sources.evaluations, experiment, sources.fits, sources.results.bootstrap()
-    )
+    local = sources.table("local_exponents")
+    local = local[local["experiment"] == experiment]
     fits = sources.deep_fits(experiment)
     return figures.local_exponents(sources.evaluations, fits, local, experiment)
 
@@ -57,6 +54,7 @@ def _sensitivity_figure(sources: Sources) -> Figure:
     experiment = sources.scale.experiments.get("nonlinear_top2")
     base = {
         "N": experiment.N if experiment else 0,
+        "encoder": experiment.encoder if experiment else "",
         "init": experiment.init if experiment else 0.0,
         "teacher": training.teacher,
         "learning_rate": training.learning_rate,

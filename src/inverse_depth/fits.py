@@ -54,6 +54,19 @@ class FitSettings:
         """First depth of the linear plateau at input exponent a."""
         return self.plateau_from_steep if a >= 1 else self.plateau_from
 
+    def fit_deep(self, depths: ArrayLike, losses: ArrayLike) -> "PowerLawFit":
+        """Fit with a free floor to the deep regime (equation 16); depths and losses (n,)."""
+        depths, losses = np.asarray(depths, dtype=float), np.asarray(losses, dtype=float)
+        deep = depths >= self.deep_from
+        return fit_power_law(depths[deep], losses[deep], alpha_bounds=self.alpha_bounds)
+
+    def fit_easy(self, a: float, b: float, depths: ArrayLike, losses: ArrayLike) -> "PowerLawFit":
+        """Fit without a floor to the fitted depths of the easy task; depths and losses (n,)."""
+        depths, losses = np.asarray(depths, dtype=float), np.asarray(losses, dtype=float)
+        first, last = self.easy_range(a, b)
+        used = (depths >= first) & (depths <= last)
+        return fit_power_law(depths[used], losses[used], 0.0, self.alpha_bounds)
+
 
 @dataclass(frozen=True)
 class PowerLawFit:

@@ -40,6 +40,7 @@ EVALUATION_COLUMNS = [
     "device",
     "code",
     "learning_rate",
+    "encoder",
     "run",
 ]
 
@@ -61,9 +62,6 @@ def read_evaluation(path: Path) -> dict:
             f"evaluation {path} is not valid JSON ({error}); `snakemake --cores all {path}` "
             "makes it again"
         ) from error
-
-
-TARGET_KEYS = ("target_power", "attention_mass")
 
 
 class Results:
@@ -153,14 +151,6 @@ class Results:
                 for j, weight in enumerate(line):
                     rows.append(self._keys(run) | {"row": i, "column": j, "weight": weight})
         return pd.DataFrame(rows, columns=columns)
-
-    def target_power(self) -> pd.DataFrame:
-        """E[y*^2] on the evaluation contexts, and the attention mass on the selected tokens."""
-        rows = [
-            self._keys(run) | {key: record["result"][key] for key in TARGET_KEYS}
-            for run, record in self._evaluated
-        ]
-        return pd.DataFrame(rows)
 
     def history(self) -> pd.DataFrame:
         """Training histories, a row a run and recorded step."""

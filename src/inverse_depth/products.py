@@ -56,6 +56,7 @@ _TRAINING_FACTORS = (
     "training.teacher",
     "training.learning_rate",
     "experiments.nonlinear_top2.N",
+    "experiments.nonlinear_top2.encoder",
     "experiments.nonlinear_top2.init",
 )
 
@@ -64,7 +65,13 @@ _PRODUCTS = [
     Product(
         "references",
         "theory",
-        settings=(_SEED, "fits.easy_depths", "theory.reference_contexts", *_EASY),
+        settings=(
+            _SEED,
+            "fits.easy_depths",
+            "theory.reference_contexts",
+            "theory.blocks",
+            *_EASY,
+        ),
     ),
     Product("predictable", "theory", settings=_MONTE_CARLO),
     Product("geometry", "theory", settings=(_SEED, "theory.geometry_samples")),
@@ -121,8 +128,8 @@ _PRODUCTS = [
     Product("figure13", "figure", ("nonlinear_top2",)),
     Product("figure14", "figure", ("nonlinear_top2_mixed", "nonlinear_top16")),
     Product("figure_convergence", "figure", None),
-    Product("figure_local_exponents", "figure", ("nonlinear_top2",)),
-    Product("figure_deep", "figure", ("deep",)),
+    Product("figure_local_exponents", "figure", ("nonlinear_top2",), tables=("local_exponents",)),
+    Product("figure_deep", "figure", ("deep",), tables=("local_exponents",)),
     Product("figure_table1_matched", "figure", (), (), ("table1_matched",)),
     Product(
         "figure_training_sensitivity",

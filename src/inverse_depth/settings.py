@@ -76,7 +76,7 @@ class Training(Section):
 class EvaluationSettings(Section):
     """On what runs are evaluated."""
 
-    contexts: Count
+    contexts: Annotated[int, Field(ge=2, strict=True)]  # one has no standard error
     selection_contexts: Count
     bootstrap: Count
     seed: Seed
@@ -106,8 +106,10 @@ class Theory(Section):
 
     @model_validator(mode="after")
     def _whole_blocks(self) -> "Theory":
-        if self.contexts % self.blocks:
-            raise ValueError(f"contexts is {self.contexts}; a multiple of blocks = {self.blocks}")
+        for key in ("contexts", "reference_contexts"):
+            value = getattr(self, key)
+            if value % self.blocks:
+                raise ValueError(f"{key} is {value}; a multiple of blocks = {self.blocks}")
         for k, a, b in self.floors:
             if k > self.P:
                 raise ValueError(f"floors: k is {k} in [{k}, {a:g}, {b:g}]; at most P = {self.P}")

@@ -14,6 +14,7 @@ from .curves import draw_curve, of_experiment, of_spectrum, spectra
 
 FACTORS = {
     "N": "width $N$",
+    "encoder": "start of $W_x$",
     "init": "initialization",
     "teacher": "teacher",
     "learning_rate": "learning rate",
@@ -26,15 +27,16 @@ def training_sensitivity(
 ) -> Figure:
     """Loss (above) and A_L − C_L (below) against depth, a column a factor of the training.
 
-    `sensitivity`: N, init, teacher, learning_rate, L, loss, loss_se, shared_error, disagreement
-    (the table of that name, of one task, spectrum and number of steps); `base`: the value of each
-    factor at which it is held while another varies; `published_floor`: the paper's L0.
+    `sensitivity`: N, encoder, init, teacher, learning_rate, L, loss, loss_se, shared_error and
+    disagreement (the table of that name, of one task, spectrum and number of steps); `base`: the
+    value of each factor at which it is held while another varies; `published_floor`: the paper's
+    L0.
     """
     figure, axes = style.panels(2, len(FACTORS), style.FULL_WIDTH, 4.4, sharey="row")
     for column, (factor, text) in enumerate(FACTORS.items()):
         others = [name for name in FACTORS if name != factor]
         rows = sensitivity[np.all([sensitivity[name] == base[name] for name in others], axis=0)]
-        style.title(axes[0, column], "abcd"[column], text)
+        style.title(axes[0, column], "abcde"[column], text)
         for panel, quantity in ((axes[0, column], "loss"), (axes[1, column], "disagreement")):
             _factor_panel(panel, rows, factor, quantity)
         if not rows.empty:

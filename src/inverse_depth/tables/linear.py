@@ -26,8 +26,9 @@ def table2(
     that of S = Sigma. zeta = (a + b - 1) / a (equation 40).
 
     Args:
-        references: finite-d slopes of the repeated-update model and of the optimal polynomial
-            over the same depths: a, b, constrained_slope, free_slope.
+        references: slopes over the same depths of the repeated-update model and of the optimal
+            polynomial in Sigma, and of that in S: a, b, constrained_slope, free_slope,
+            finite_context_slope.
     """
     paper = published.table(2)
     runs = evaluations[evaluations["experiment"].isin(["linear_easy_finite", "linear_easy"])]
@@ -49,12 +50,14 @@ def table2(
                 "infinite_alpha_se": infinite["alpha_se"],
                 "constrained_reference": reference.get("constrained_slope", nan),
                 "free_reference": reference.get("free_slope", nan),
+                "finite_context_reference": reference.get("finite_context_slope", nan),
                 "infinite_fit_depths": infinite["fit_depths"],
                 "infinite_note": infinite["note"],
             }
         )
     columns = ["a", "b", "zeta", "alpha", "alpha_se", "two_zeta", "paper_alpha"]
     columns += ["infinite_alpha", "infinite_alpha_se", "constrained_reference", "free_reference"]
+    columns.append("finite_context_reference")
     columns += ["c", "r2", "seeds", "d", "P", "fit_depths", "note"]
     columns += ["infinite_fit_depths", "infinite_note"]
     return pd.DataFrame(rows, columns=columns)
@@ -63,9 +66,7 @@ def table2(
 def _easy_fit(evaluations, experiment, settings, spectrum) -> dict[str, object]:
     whole = depth_curve(evaluations, experiment, **spectrum)
     curve = whole.between(*settings.easy_range(**spectrum))
-    fit = fits.fit_power_law(
-        curve.depths, curve.loss, floor=0.0, alpha_bounds=settings.alpha_bounds
-    )
+    fit = settings.fit_easy(spectrum["a"], spectrum["b"], whole.depths, whole.loss)
     return {
         **{name: getattr(fit, name) for name in ("c", "alpha", "alpha_se", "r2")},
         "seeds": whole.seeds,

@@ -9,6 +9,7 @@ from inverse_depth import fits, published
 from inverse_depth.fits import FitSettings
 from inverse_depth.tables.curves import (
     NOT_RUN,
+    Curve,
     depth_curve,
     joined,
     keys_of,
@@ -37,7 +38,7 @@ def deep_fit(
     """
     whole = depth_curve(evaluations, experiment, **where)
     curve = whole.between(settings.deep_from)
-    fit = fits.fit_power_law(curve.depths, curve.loss, alpha_bounds=settings.alpha_bounds)
+    fit = settings.fit_deep(whole.depths, whole.loss)
     L0_interval = alpha_interval = (nan, nan)
     replicates = replicate_curves(
         bootstrap, evaluations, experiment, curve.depths, settings.bootstrap_seed, **where
@@ -205,43 +206,36 @@ def local_exponents(
     return pd.DataFrame(rows, columns=columns)
 
 
-def mode_fits(
-    modes: pd.DataFrame, experiment: str, a: float, b: float, settings: FitSettings
-) -> pd.DataFrame:
-    """Fit of each mode's loss in the deep regime, whose floor Figure 7b subtracts.
-
-    Returns:
-        mode, L0, L0_se, c, alpha, alpha_se, r2, fit_depths, note; a row per mode.
-    """
-    rows = []
-    for mode, runs in select(modes, experiment=experiment, a=a, b=b).groupby("mode", sort=True):
-        by_depth = runs.groupby("L")["loss"].mean()
-        deep = by_depth[by_depth.index >= settings.deep_from]
-        fit = fits.fit_power_law(deep.index, deep, alpha_bounds=settings.alpha_bounds)
-        values = {name: getattr(fit, name) for name in _FIT}
-        how = {"fit_depths": listed(fit.depths) if fit.ok else "", "note": fit.message}
-        rows.append({"mode": mode} | values | how)
-    return pd.DataFrame(rows, columns=["mode", *_FIT, "fit_depths", "note"])
-
-
 def training_sensitivity(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Loss and decomposition of the experiment `sensitivity` by how a run is trained.
 
+    `exponent` is the slope of log(R_L - L0) on log L over the depths of a setting, L0 being the
+    published floor: near one where a training gives both the published floor and the claimed law.
+
     Seeds are averaged, and the standard error joins context error and scatter between seeds.
     """
-    factors = ["N", "init", "teacher", "learning_rate"]
+    factors = ["N", "encoder", "init", "teacher", "learning_rate"]
     where = ["k", "a", "b", "d", "P", "steps"]
     runs = select(evaluations, experiment="sensitivity")
     rows = []
     for setting in keys_of([*factors, *where], runs):
         curve = depth_curve(runs, "sensitivity", **setting)
+        exponent = _exponent_above(curve, published.isotropic_floor(int(setting["k"])))
         for i, L in enumerate(curve.depths):
             values = {
                 name: getattr(curve, name)[i]
                 for name in ("loss", "loss_se", "shared_error", "disagreement")
             }
             how = {"L": int(L), "seeds": curve.seeds, "note": curve.between(L, L).note}
-            rows.append(setting | values | how)
-    columns = [*factors, "L", "loss", "loss_se", "shared_error", "disagreement"]
+            rows.append(setting | values | how | {"exponent": exponent})
+    columns = ["N", "init", "teacher", "learning_rate", "L"]
+    columns += ["loss", "loss_se", "shared_error", "disagreement", "encoder", "exponent"]
     frame = pd.DataFrame(rows, columns=[*columns, *where, "seeds", "note"])
     return frame.sort_values([*where, *factors, "L"], ignore_index=True)
+
+
+def _exponent_above(curve: Curve, floor: float) -> float:
+    """Exponent of R_L - floor over all depths of a curve, NaN where a loss is not above it."""
+    if len(curve.depths) < 2 or not (curve.loss > floor).all():
+        return nan
+    return float(-np.polyfit(np.log(curve.depths), np.log(curve.loss - floor), 1)[0])

@@ -76,8 +76,11 @@ def references(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame
     """Losses of repeated updates, of the best polynomial in Sigma and of that in S, by depth.
 
     Their exponents tend to zeta and 2 zeta; `constrained_slope` and `free_slope` are those of
-    the finite-d curves over the fitted depths, and `repeated_limit`, `free_limit` the depths
-    that they need to stay far below.
+    the finite-d curves over the fitted depths, `finite_context_slope` that of the polynomial in S,
+    whose coefficients are fitted to the sampled contexts: where `finite_context_held_out`, its
+    loss on contexts left out of that fit, is far above it, there are too few contexts to know it.
+    `repeated_limit` and `free_limit` are the depths that the infinite-context curves need to stay
+    far below.
     """
     rows = []
     spectra = {}
@@ -90,7 +93,7 @@ def references(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame
         free = free_reference(depths, a, b, d)
         first, last = scale.fits.easy_depths.get(f"{a:g},{b:g}", (depths[0], depths[-1]))
         limits = validity_conditions(a, d)
-        finite = finite_se = np.full(len(depths), np.nan)
+        finite = finite_se = held_out = np.full(len(depths), np.nan)
         if experiment.P != "infinite":
             reference = finite_context_free_reference(
                 depths,
@@ -100,8 +103,10 @@ def references(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame
                 experiment.P,
                 contexts=scale.theory.reference_contexts,
                 generator=_rng(scale, f"references {a:g} {b:g}"),
+                blocks=scale.theory.blocks,
             )
             finite, finite_se = reference.loss, reference.loss_se
+            held_out = reference.held_out
         for i, L in enumerate(depths):
             rows.append(
                 {
@@ -113,13 +118,16 @@ def references(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame
                     "free": free[i],
                     "finite_context_free": finite[i],
                     "finite_context_free_se": finite_se[i],
+                    "finite_context_held_out": held_out[i],
                     "constrained_slope": exponent_between(depths, constrained, first, last),
                     "free_slope": exponent_between(depths, free, first, last),
+                    "finite_context_slope": exponent_between(depths, finite, first, last),
                     "repeated_limit": limits.repeated,
                     "free_limit": limits.free,
                 }
             )
     columns = ["a", "b", "d", "L", "constrained", "free", "constrained_slope", "free_slope"]
+    columns.append("finite_context_slope")
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
 
