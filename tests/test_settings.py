@@ -75,6 +75,7 @@ EXPERIMENT = "scales.quick.experiments.nonlinear_top2"
         (f"{EXPERIMENT}.grid", {"N": [4]}, r"N: is 4; it must be at least d = 16"),
         (f"{EXPERIMENT}.task", "copy", r"nonlinear_top2\.task: is 'copy'; allowed: easy, top_k"),
         ("scales.quick.theory.contexts", 601, r"contexts is 601; a multiple of blocks"),
+        ("scales.quick.theory.reference_contexts", 7, r"reference_contexts is 7; a multiple of"),
         ("scales.quick.training.learning_rate", float("nan"), r"learning_rate: is nan"),
         ("scales.quick.experiments", {}, r"experiments: is \{\}|experiments: .*at least 1"),
     ],

@@ -390,6 +390,16 @@ def test_training_sensitivity_has_a_row_per_factor_and_depth():
     assert set(frame["seeds"]) == {2}
 
 
+def test_sensitivity_gives_the_exponent_above_the_published_floor():
+    depths = [8, 32, 128]
+    floor = published.isotropic_floor(2)
+    slow = runs("sensitivity", depths, power_law(depths, floor, 2, 0.7), encoder="gaussian")
+    below = runs("sensitivity", depths, [2.1, 2.05, floor - 0.01], encoder="isometry")
+    frame = tables.training_sensitivity(pd.concat([slow, below]))
+    np.testing.assert_allclose(frame.loc[frame["encoder"] == "gaussian", "exponent"], 0.7)
+    assert frame.loc[frame["encoder"] == "isometry", "exponent"].isna().all()
+
+
 def test_local_exponents_stay_at_the_exponent(evaluations):
     frame = tables.local_exponents(
         evaluations, "nonlinear_top2", SETTINGS, bootstrap_of(evaluations)
