@@ -2,15 +2,26 @@
 
 from inverse_depth.run import Run
 
-FLOPS_PER_SECOND = 4e9  # sustained by one core on the attention of this project
+FLOPS_PER_SECOND = 2.4e10  # of one core
 BYTES = 4
 
 
 def training_minutes(run: Run) -> float:
-    """Minutes on one core: forward and backward through L layers of P keys of width N."""
-    L, N = run.architecture.L, run.architecture.N
-    P = run.data.P or run.data.d
-    per_context = 6 * (L * P * N + L * N**2 + P * N * run.data.d)
+    """Minutes on one core, from operations forward and backward a context.
+
+    Softmax attention passes L queries by P keys of width N. Linear attention draws P tokens, or on
+    the easy task a covariance factor, and passes one vector through L layers; the factors are
+    measured ones.
+    """
+    L, N, d = run.architecture.L, run.architecture.N, run.data.d
+    if run.architecture.model == "linear":
+        easy = run.data.task == "easy"
+        per_context = 6 * (d**2 * (100 + 5 * L) if easy else run.data.P * d * (24 + 3 * L))
+    else:
+        P = run.data.P
+        per_context = 6 * (L * P * N + L * N**2 + P * N * d)
+        if run.architecture.model == "context_updates":
+            per_context *= P
     contexts = run.optimization.steps * run.optimization.batch
     return contexts * per_context / FLOPS_PER_SECOND / 60
 
