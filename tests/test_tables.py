@@ -390,14 +390,19 @@ def test_training_sensitivity_has_a_row_per_factor_and_depth():
     assert set(frame["seeds"]) == {2}
 
 
-def test_sensitivity_gives_the_exponent_above_the_published_floor():
+def test_sensitivity_chooses_the_exponent_nearest_to_the_published_one():
     depths = [8, 32, 128]
-    floor = published.isotropic_floor(2)
-    slow = runs("sensitivity", depths, power_law(depths, floor, 2, 0.7), encoder="gaussian")
-    below = runs("sensitivity", depths, [2.1, 2.05, floor - 0.01], encoder="isometry")
-    frame = tables.training_sensitivity(pd.concat([slow, below]))
-    np.testing.assert_allclose(frame.loc[frame["encoder"] == "gaussian", "exponent"], 0.7)
-    assert frame.loc[frame["encoder"] == "isometry", "exponent"].isna().all()
+    laws = {1: (2.02, 0.9), 2: (2.03, 0.7), 3: (2.2, 0.98)}  # the last floor is too high
+    frames = [
+        runs("sensitivity", depths, power_law(depths, L0, 2, alpha), init=init)
+        for init, (L0, alpha) in laws.items()
+    ]
+    frames.append(runs("sensitivity", depths, [2.1, 2.09, 2.0], init=4))
+    frame = tables.training_sensitivity(pd.concat(frames)).groupby("init")
+    np.testing.assert_allclose(frame["L0"].mean().iloc[:3], [2.02, 2.03, 2.2])
+    np.testing.assert_allclose(frame["alpha"].mean().iloc[:3], [0.9, 0.7, 0.98])
+    assert np.isnan(frame["alpha"].mean()[4])
+    assert frame["chosen"].all().to_dict() == {1: True, 2: False, 3: False, 4: False}
 
 
 def test_local_exponents_stay_at_the_exponent(evaluations):

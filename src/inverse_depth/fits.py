@@ -6,6 +6,7 @@ from math import nan
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 from scipy.special import expit
 
 ALPHA_BOUNDS = (0.01, 10.0)
@@ -192,6 +193,29 @@ def fit_gap(
         at = _at(depths, ~(gap > 0))
         return _failed(depths, f"the shared error is not below the floor {L0:.6g} at L = {at}")
     return fit_power_law(depths, gap, floor=0.0, alpha_bounds=alpha_bounds)
+
+
+def law_through(depths: ArrayLike, losses: ArrayLike) -> tuple[float, float]:
+    """Floor and exponent of the one law L0 + c L^-alpha that passes through three points.
+
+    Args:
+        depths, losses: (3,), depths increasing.
+
+    Returns:
+        L0 and alpha > 0; NaN where the losses do not fall ever less.
+    """
+    x, (first, second, third) = np.log(np.asarray(depths, dtype=float)), losses
+    slope = (second - third) / (first - second) if first != second else nan
+    if not 0 < slope < (x[2] - x[1]) / (x[1] - x[0]):
+        return nan, nan
+
+    def excess(alpha: float) -> float:
+        powers = np.exp(-alpha * (x - x[0]))
+        return (powers[1] - powers[2]) / (powers[0] - powers[1]) - slope
+
+    alpha = brentq(excess, 1e-6, 50)
+    powers = np.exp(-alpha * (x - x[0]))
+    return float(third - (first - second) / (powers[0] - powers[1]) * powers[2]), float(alpha)
 
 
 def local_exponents(depths: ArrayLike, losses: ArrayLike, floor: ArrayLike) -> np.ndarray:

@@ -9,7 +9,6 @@ from inverse_depth import fits, published
 from inverse_depth.fits import FitSettings
 from inverse_depth.tables.curves import (
     NOT_RUN,
-    Curve,
     depth_curve,
     joined,
     keys_of,
@@ -18,6 +17,10 @@ from inverse_depth.tables.curves import (
     replicate_curves,
     select,
 )
+
+# What the setting of the paper scale is chosen by: Tables 1 and 5 at (0, 0).
+FLOOR_TOLERANCE = 0.03
+PUBLISHED_ALPHA = float(lookup(published.table(5), a=0, b=0)["alpha"])
 
 _HOW = ["L0_low", "L0_high", "alpha_low", "alpha_high", "seeds", "d", "P", "fit_depths", "note"]
 _FIT = ["L0", "L0_se", "c", "alpha", "alpha_se", "r2"]
@@ -209,8 +212,9 @@ def local_exponents(
 def training_sensitivity(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Loss and decomposition of the experiment `sensitivity` by how a run is trained.
 
-    `exponent` is the slope of log(R_L - L0) on log L over the depths of a setting, L0 being the
-    published floor: near one where a training gives both the published floor and the claimed law.
+    `L0` and `alpha` are those of the law through the three depths of a setting. The paper scale
+    trains as the setting does whose alpha is nearest to the published one, of those whose L0 is
+    within the tolerance of Table 1 (`chosen`).
 
     Seeds are averaged, and the standard error joins context error and scatter between seeds.
     """
@@ -220,22 +224,19 @@ def training_sensitivity(evaluations: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for setting in keys_of([*factors, *where], runs):
         curve = depth_curve(runs, "sensitivity", **setting)
-        exponent = _exponent_above(curve, published.isotropic_floor(int(setting["k"])))
+        three = len(curve.depths) == 3
+        L0, alpha = fits.law_through(curve.depths, curve.loss) if three else (nan, nan)
         for i, L in enumerate(curve.depths):
             values = {
                 name: getattr(curve, name)[i]
                 for name in ("loss", "loss_se", "shared_error", "disagreement")
             }
             how = {"L": int(L), "seeds": curve.seeds, "note": curve.between(L, L).note}
-            rows.append(setting | values | how | {"exponent": exponent})
+            rows.append(setting | values | how | {"L0": L0, "alpha": alpha})
     columns = ["N", "init", "teacher", "learning_rate", "L"]
-    columns += ["loss", "loss_se", "shared_error", "disagreement", "encoder", "exponent"]
+    columns += ["loss", "loss_se", "shared_error", "disagreement", "encoder", "L0", "alpha"]
     frame = pd.DataFrame(rows, columns=[*columns, *where, "seeds", "note"])
+    near = (frame["L0"] / published.isotropic_floor(2) - 1).abs() <= FLOOR_TOLERANCE
+    distance = (frame["alpha"] - PUBLISHED_ALPHA).abs().where(near)
+    frame["chosen"] = distance.notna() & (distance == distance.min())
     return frame.sort_values([*where, *factors, "L"], ignore_index=True)
-
-
-def _exponent_above(curve: Curve, floor: float) -> float:
-    """Exponent of R_L - floor over all depths of a curve, NaN where a loss is not above it."""
-    if len(curve.depths) < 2 or not (curve.loss > floor).all():
-        return nan
-    return float(-np.polyfit(np.log(curve.depths), np.log(curve.loss - floor), 1)[0])
