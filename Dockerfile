@@ -58,4 +58,4 @@ RUN useradd --uid 1000 --user-group --create-home pipeline \
 WORKDIR /app
 USER 1000:1000
 ENTRYPOINT []
-CMD ["snakemake", "--cores", "all"]
+CMD ["snakemake"]
