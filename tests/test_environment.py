@@ -271,6 +271,19 @@ def test_cluster_profiles_try_again_and_name_rules_that_exist(name):
     assert {*profile["groups"], *profile["set-resources"]} <= rules_with_conda().keys()
 
 
+def test_a_bare_target_takes_all_cores_and_local_runs_share_no_job():
+    """The default profile goes before the others: where it names cores, theirs would be ignored."""
+    default, *clusters = (
+        yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text())
+        for name in ("default", "slurm", "kubernetes")
+    )
+    assert default["cores"] == "all"
+    assert not default.keys() & {"groups", "group-components"}
+    for profile in clusters:
+        assert not profile.keys() & default.keys()
+        assert {"short_training", *profile["groups"].values()} == {*profile["group-components"]}
+
+
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [

@@ -10,6 +10,14 @@ rule train_run:
         "results/{scale}/benchmarks/train/{experiment}/{run}.tsv"
     # Long runs start first, so that they do not end alone.
     priority: lambda wildcards: 1 + int(training_minutes(run_of(wildcards)))
+    # Where a profile says how many short runs share a job, they do.
+    group:
+        lambda wildcards: (
+            "short_training"
+            if "short_training" in workflow.group_settings.group_components
+            and training_minutes(run_of(wildcards)) < 5
+            else None
+        )
     conda:
         "../../envs/training.yaml"
     # Two cores train two runs; with more threads each run would hardly be faster.
