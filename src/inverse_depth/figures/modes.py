@@ -18,6 +18,7 @@ MODES = (1, 2, 4, 8, 16)
 COLORS = dict(zip(MODES, style.ordered_colors(len(MODES)), strict=True))
 MARKERS = dict(zip(MODES, "os^Dv", strict=True))
 Fits = Mapping[int, "PowerLawFit"]
+SMALLEST_SHARE = 1e-2
 
 
 @style.styled
@@ -65,7 +66,10 @@ def _raw_panel(axes: Axes, losses: pd.Series, fits: Fits, drawn: list[int]) -> N
 
 
 def _reducible_panel(axes: Axes, losses: pd.Series, fits: Fits, drawn: list[int]) -> None:
-    """Positive reducible losses over their value at one layer: parallel learning collapses."""
+    """Reducible losses over their value at one layer: parallel learning collapses.
+
+    Below a hundredth they are within the error of the fitted floors, and out of view.
+    """
     usable = [k for k in drawn if k in fits and fits[k].ok and 1 in losses[k].index]
     if not usable:
         return style.empty(axes, "no fitted floors")
@@ -75,4 +79,5 @@ def _reducible_panel(axes: Axes, losses: pd.Series, fits: Fits, drawn: list[int]
         _draw_mode(axes, normalized[normalized > 0], mode, f"mode {mode} reducible")
     style.depth_axis(axes, losses.index.get_level_values("L"))
     style.log_value_axis(axes)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], SMALLEST_SHARE))
     axes.set_ylabel(r"$(R_k(L)-L_{0,k})\,/\,(R_k(1)-L_{0,k})$")
