@@ -33,8 +33,8 @@ class Architecture:
 
     `norm` is the pre-norm of queries and keys, `encoder` how W_x starts, `values` whether W_v is
     trained or stays the identity, `tied` whether all layers share one query and key matrix,
-    `init` the scale of the starting weights (of linear attention: the starting step kappa / L)
-    and `context_scalar` the start of m.
+    `init` the scale of the starting weights (of linear attention: the mean of the starting steps
+    kappa_l / L) and `context_scalar` the start of m.
     """
 
     model: str

@@ -297,6 +297,19 @@ def _check_run(run: Run, path: str) -> None:
         fail("training.steps", optimization.steps, f"at least {optimization.validations} needed")
 
 
+def _start(experiment: Experiment, a: float, L: int) -> float:
+    """The scale at which the weights of a run start.
+
+    On top-k the prediction of linear attention is about the coefficient of Sigma q times Sigma q,
+    which falls like 1 / sqrt(tr Sigma^2) (eq 45); there `init` is the sum of the starting steps in
+    that unit.
+    """
+    if experiment.model != "linear" or experiment.task == "easy":
+        return experiment.init
+    trace = sum(k ** (-2 * a) for k in range(1, experiment.d + 1))
+    return experiment.init / (L * trace**0.5)
+
+
 def _experiment_runs(name: str, experiment: Experiment, scale: Scale, path: str) -> list[Run]:
     known = {_spectrum_key(a, b) for a, b in experiment.spectra}
     for key in experiment.extra_seeds:
@@ -338,7 +351,7 @@ def _experiment_runs(name: str, experiment: Experiment, scale: Scale, path: str)
                         encoder=member.encoder,
                         values=member.values,
                         tied=member.tied,
-                        init=member.init,
+                        init=_start(member, a, L),
                         context_scalar=member.context_scalar,
                     ),
                     optimization=Optimization(seed=seed, **training.model_dump()),

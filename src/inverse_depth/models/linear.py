@@ -11,19 +11,24 @@ from inverse_depth.run import Architecture
 
 DENSE_FROM = 4  # layers: forming S once costs less than that many products with the tokens
 
+SPREAD = 4.0
+
 
 class LinearAttention(AttentionModel):
     """Linear attention with the context-subtracting mask (eq 11, 19-26, 75).
 
-    The weights start as scaled identities, B_l = kappa_l I with kappa_l / L = `init` up to a
-    tenth in a random direction, which tells the layers apart.
+    The weights start as scaled identities, B_l = kappa_l I. The steps kappa_l / L, of mean `init`,
+    lie log-evenly over a factor of SPREAD, in random order: the best polynomials in S have
+    distinct roots, which layers that start alike are slow to find.
     """
 
     def __init__(self, architecture: Architecture, d: int, generator: torch.Generator):
         super().__init__(architecture, d, generator)
         N, layers = architecture.N, self.W_q.shape[0]
-        spread = torch.exp(0.1 * torch.randn(layers, 1, 1, generator=generator))
-        kappa = architecture.init * architecture.L * spread
+        steps = torch.logspace(0, 1, layers, base=SPREAD)[
+            torch.randperm(layers, generator=generator)
+        ]
+        kappa = (architecture.init * architecture.L * steps / steps.mean())[:, None, None]
         with torch.no_grad():
             self.W_x.copy_(N**0.5 * torch.eye(N, d))
             self.W_q.copy_(kappa.sqrt() * torch.eye(N))

@@ -85,7 +85,8 @@ def references(scale: "Scale", progress: Progress | None = None) -> pd.DataFrame
     rows = []
     spectra = {}
     for _, experiment in _easy_experiments(scale):
-        spectra |= {spectrum: experiment for spectrum in experiment.spectra}
+        for spectrum in experiment.spectra:
+            spectra.setdefault(spectrum, experiment)  # the finite context comes first
     for (a, b), experiment in spectra.items():
         depths = sorted(experiment.depths)
         d = experiment.d
