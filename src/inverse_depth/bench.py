@@ -283,7 +283,7 @@ def estimate(runs: list[Run]) -> pd.DataFrame:
     for run in runs:
         optimization = run.optimization
         shape = (
-            run.architecture,
+            replace(run.architecture, init=0.1),  # where weights start costs nothing
             replace(run.data, a=min(run.data.a, 1.0), b=0.0),
             optimization.batch,
             optimization.teacher,

@@ -404,6 +404,7 @@ def command_bench(settings: Settings, paths: Paths, options: argparse.Namespace)
     from inverse_depth.bench import estimate, run_benchmarks
     from inverse_depth.figures import benchmarks, save
 
+    _keep_freed_memory()
     folder = paths.root / "results" / "bench"
     frame = run_benchmarks(print)
     write_text(folder / "bench.csv", frame.to_csv(index=False))
