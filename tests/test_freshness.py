@@ -18,6 +18,7 @@ from inverse_depth.freshness import (
     evaluation_stamp,
     set_times,
     setting_differences,
+    stage_code,
     training_identity,
 )
 from inverse_depth.paths import Paths
@@ -82,11 +83,16 @@ def stale(freshness: Freshness) -> dict[str, tuple[str, ...]]:
 TOP2 = "nonlinear_top2/a0-b0-L2-seed0"
 
 
+OTHER_FILE = {"model": "layer_values", "task": "easy"}  # settings that name a file of the code
+
+
 def changed(run: Run, section: str, key: str) -> Run:
     """The run with another value of one setting."""
     part = getattr(run, section)
     value = getattr(part, key)
-    if isinstance(value, bool):
+    if key in OTHER_FILE:
+        other = OTHER_FILE[key]
+    elif isinstance(value, bool):
         other = not value
     else:
         other = f"{value}x" if isinstance(value, str) else (value or 0) + 3
@@ -102,6 +108,12 @@ def keys_of(*sections: str) -> list[tuple[str, str]]:
 def test_every_setting_of_training_is_part_of_a_runs_identity(settings, paths, section, key):
     run = replace_teacher(run_named(Freshness(settings, paths), TOP2), "sampled")
     assert training_identity(changed(run, section, key)) != training_identity(run)
+
+
+def test_code_of_other_models_and_tasks_leaves_a_run_fresh(settings, paths):
+    code = stage_code("training", run_named(Freshness(settings, paths), TOP2))
+    assert {"inverse_depth.models.nonlinear", "inverse_depth.tasks.top_k"} <= code.keys()
+    assert not {"inverse_depth.models.linear", "inverse_depth.tasks.easy"} & code.keys()
 
 
 @pytest.mark.parametrize(("section", "key"), keys_of("evaluation"))
