@@ -40,7 +40,7 @@ stages:
       params:
         - scales.{SCALE}.training
         - scales.{SCALE}.experiments.${{key}}
-        - ${{results}}/code.json: [train.${{key}}]
+        - ${{results}}/code.json: ["train.${{key}}"]
       outs:
         - ${{results}}/checkpoints/${{key}}: {{persist: true}}
         - ${{results}}/history/${{key}}: {{cache: false, persist: true}}
@@ -55,7 +55,7 @@ stages:
       params:
         - scales.{SCALE}.evaluation
         - scales.{SCALE}.experiments.${{key}}
-        - ${{results}}/code.json: [evaluate.${{key}}]
+        - ${{results}}/code.json: ["evaluate.${{key}}"]
       outs:
         - ${{results}}/evaluations/${{key}}: {{cache: false, persist: true}}
 """
