@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from inverse_depth import attention, literal
-from inverse_depth.contexts import SampledTeacher, sample_contexts, stream
+from inverse_depth.contexts import SampledTeacher, haar_rotations, sample_contexts, stream
 from inverse_depth.models import build
 from inverse_depth.run import Architecture, Data
 
@@ -166,6 +166,40 @@ def test_the_averaged_teacher_is_the_mean_over_sampled_ones():
     sampled = torch.cat(total)
     standard_error = sampled.std() / len(draws) ** 0.5
     assert abs(sampled.mean() - averaged) < 4 * standard_error
+
+
+def isotropic_case(task="top_k"):
+    """Linear attention at its start, scaled identities with N = d, and contexts in float64."""
+    network, data = random_case("linear", 1)
+    network = build(replace(network.architecture, N=data.d), data.d, stream("weights", 0)).double()
+    data = replace(data, task=task, k=1 if task == "easy" else data.k)
+    contexts = double(sample_contexts(data, 5, "isotropic", stream("training", 1)))
+    return network, contexts
+
+
+@pytest.mark.parametrize("task", ["top_k", "easy"])
+def test_the_gradient_of_rotated_data_is_the_rotated_gradient(task):
+    network, contexts = isotropic_case(task)
+    R = double(replace(contexts, rotation=contexts.rotation[:1])).rotation[0]
+    weights = [network.W_x, network.W_q, network.W_k]
+    rotated = replace(contexts, rotation=R @ contexts.rotation)
+    before = torch.autograd.grad(network.loss(contexts), weights)
+    after = torch.autograd.grad(network.loss(rotated), weights)
+    for first, second in zip(before, after, strict=True):
+        assert float((first - R.mT @ second @ R).abs().max()) < 1e-10 * float(first.abs().max())
+        assert float((first - second).abs().max()) > 1e-3 * float(first.abs().max())
+
+
+def test_the_isotropic_gradient_is_the_mean_over_haar_rotations():
+    network, contexts = isotropic_case()
+    network.loss(contexts).backward()
+    gradient = network.W_q.grad.clone()
+    R = haar_rotations(40_000, gradient.shape[-1], stream("training", 0)).double()
+    network.average_gradient_over_rotations()
+    for G, averaged in zip(gradient, network.W_q.grad, strict=True):
+        turned = R @ G @ R.mT
+        standard_error = turned.std(0) / len(R) ** 0.5
+        assert ((turned.mean(0) - averaged).abs() < 5 * standard_error).all()
 
 
 @pytest.mark.parametrize("model", ["nonlinear", "layer_values"])

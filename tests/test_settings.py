@@ -1,11 +1,13 @@
 """Bad settings end with one message that names the key, the value and what is allowed."""
 
 import copy
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from inverse_depth import settings
 from inverse_depth.settings import (
     SettingsError,
     load_settings,
@@ -66,6 +68,11 @@ EXPERIMENT = "scales.quick.experiments.nonlinear_top2"
         (f"{EXPERIMENT}.training", {"stpes": 3}, r"nonlinear_top2\.training\.stpes: unknown key"),
         (f"{EXPERIMENT}.training", {"steps": -3}, r"training\.steps: is -3; .*greater"),
         (f"{EXPERIMENT}.training", {"decay": 0.99}, r"training\.decay: .*warmup \+ decay"),
+        (
+            f"{EXPERIMENT}.training",
+            {"teacher": "isotropic"},
+            r"training\.teacher: is 'isotropic'; it is for linear attention with N = d",
+        ),
         (f"{EXPERIMENT}.evaluation", {"contexts": 0}, r"evaluation\.contexts: is 0"),
         (
             f"{EXPERIMENT}.extra_seeds",
@@ -83,6 +90,18 @@ EXPERIMENT = "scales.quick.experiments.nonlinear_top2"
 def test_each_mistake_is_named(tmp_path, key, value, expected):
     path = written(tmp_path, changed(key, value))
     with pytest.raises(SettingsError, match=expected):
+        load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "folder", "missing"), [("model", "models", "MODEL"), ("task", "tasks", "draw")]
+)
+def test_a_file_that_is_no_model_or_task_is_named(tmp_path, monkeypatch, key, folder, missing):
+    package = shutil.copytree("src/inverse_depth", tmp_path / "inverse_depth")
+    (package / folder / "unfinished.py").write_text("MODELS = None\ndef drawn(): ...\n")
+    monkeypatch.setattr(settings, "__file__", str(package / "settings.py"))
+    path = written(tmp_path, changed(f"{EXPERIMENT}.{key}", "unfinished"))
+    with pytest.raises(SettingsError, match=f"{folder}/unfinished.py defines no {missing}"):
         load_settings(path)
 
 

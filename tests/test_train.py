@@ -10,13 +10,16 @@ import torch
 from filelock import FileLock
 
 from inverse_depth import checkpoint
+from inverse_depth.contexts import stream
 from inverse_depth.evaluate import bootstrap_means, evaluate, selection_loss
+from inverse_depth.models import build
 from inverse_depth.run import Architecture, Data, Evaluation, Optimization, Run
 from inverse_depth.train import (
     TrainingError,
     context_block,
     final_change,
     learning_rate,
+    load_model,
     select_device,
     train,
 )
@@ -228,6 +231,19 @@ def test_evaluation_measures_what_it_says(tmp_path):
     assert len(result["selection"]) == 201
     assert np.all(np.diff(result["selection"]) >= 0)
     assert np.std(result["bootstrap"]["loss"]) == pytest.approx(result["loss_se"], rel=0.6)
+
+
+def test_isotropic_training_moves_the_steps_and_keeps_them_scaled_identities(tmp_path):
+    run = small_run(model="linear", task="easy", k=1, N=4, teacher="isotropic", init=1.0)
+    folder = Folder(tmp_path)
+    folder.train(run)
+    model, _ = load_model(folder.checkpoint, run, CPU)
+    start = build(run.architecture, run.data.d, stream("weights", 0))
+    for name in ("W_x", "W_q", "W_k"):
+        weight, before = getattr(model, name), getattr(start, name)
+        scale = weight.diagonal(dim1=-2, dim2=-1).mean(-1)
+        assert torch.equal(weight, scale[..., None, None] * torch.eye(4))
+        assert not torch.allclose(weight, before, rtol=1e-3)
 
 
 def test_isotropic_losses_are_proportional_to_the_trace_of_omega(tmp_path):

@@ -10,6 +10,7 @@ from inverse_depth import fits, published
 from inverse_depth.claims import CLAIMS, claim_statistics, context_scalars
 from inverse_depth.tables.curves import NOT_RUN, joined, lookup, select
 from inverse_depth.tables.markdown import DASH, significant
+from inverse_depth.tables.nonlinear import FLOOR_TOLERANCE
 
 WITHIN, OUTSIDE, MISSING = "within", "outside", "not run"
 COLUMNS = [
@@ -27,7 +28,7 @@ COLUMNS = [
 # How far ours may be from the paper's: relative to the paper's value, absolute, in combined
 # standard errors, or below it (R^2, where higher is no miss).
 TOLERANCES = {
-    "Table 1 nonlinear L0": ("relative", 0.03),
+    "Table 1 nonlinear L0": ("relative", FLOOR_TOLERANCE),
     "Table 1 linear L0": ("relative", 0.03),
     "Table 2 alpha": ("relative", 0.10),
     "Table 3 theory": ("standard errors", 3.0),
@@ -45,7 +46,7 @@ TOLERANCES = {
 }
 
 # A linear floor also agrees if it is this close to our finite-context floor, relative.
-FLOOR_TOLERANCE = 0.01
+FINITE_CONTEXT_TOLERANCE = 0.01
 
 
 def compare(
@@ -296,7 +297,7 @@ def _compared(
     }[kind]
     agrees = deviation >= -limit if kind == "below" else abs(deviation) <= limit
     verdict = WITHIN if agrees else OUTSIDE
-    if not agrees and abs(ours / floor - 1) <= FLOOR_TOLERANCE:
+    if not agrees and abs(ours / floor - 1) <= FINITE_CONTEXT_TOLERANCE:
         verdict = WITHIN
         note = joined(f"within 1 % of our finite-context floor {floor:.4g}", note)
 

@@ -198,7 +198,7 @@ def bartlett_factors(count: int, d: int, freedom: int, generator: torch.Generato
 
 def _teacher(data: Data, kind: Teacher, count: int, generator: torch.Generator) -> TeacherLabels:
     omega = torch.from_numpy(power_law(data.d, data.b)).to(generator.device, torch.float32)
-    if kind == "averaged":
+    if kind != "sampled":
         if data.b == 0:
             return AveragedTeacher(None)
         scale = omega if data.a > 0 else omega.mean().expand(data.d)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 Encoder = Literal["isometry", "gaussian"]
-Teacher = Literal["averaged", "sampled"]
+Teacher = Literal["averaged", "sampled", "isotropic"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Architecture:
 class Optimization:
     """Adam on `steps` batches of `batch` contexts.
 
+    `teacher` says what the gradient is averaged over exactly: nothing (labels are `sampled`), the
+    teacher (`averaged`), or the teacher and the rotations of the data (`isotropic`; eq 5, 12).
     The learning rate is `learning_rate` / L^`depth_exponent`, reached after a linear warm-up over
     the fraction `warmup` of the steps and lowered to zero over the last fraction `decay`.
     `validations` times the loss on `validation_contexts` fixed contexts is written to the history.

@@ -5,6 +5,7 @@ raised before anything is trained, written or deleted.
 """
 
 import itertools
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,14 +37,19 @@ Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Spectrum = tuple[Exponent, Exponent]
 
 
-def _file_in(folder: str) -> AfterValidator:
-    """The name of a Python file in a folder of this package, where extensions go, too."""
+def _file_in(folder: str, definition: str) -> AfterValidator:
+    """The name of a Python file in a folder of this package, where extensions go, too.
+
+    `definition` starts the line of what such a file has to define.
+    """
 
     def check(name: str) -> str:
         files = (Path(__file__).parent / folder).glob("[!_]*.py")
-        allowed = sorted(path.stem for path in files)
-        if name not in allowed:
-            raise ValueError(f"is {name!r}; allowed: {', '.join(allowed)}")
+        texts = {path.stem: path.read_text(encoding="utf-8") for path in files}
+        if name not in texts:
+            raise ValueError(f"is {name!r}; allowed: {', '.join(sorted(texts))}")
+        if not re.search(rf"^{definition}\b", texts[name], re.MULTILINE):
+            raise ValueError(f"is {name!r}; {folder}/{name}.py defines no {definition.split()[-1]}")
         return name
 
     return AfterValidator(check)
@@ -123,8 +129,8 @@ GRID_KEYS = ("P", "N", "k", "encoder", "init", "teacher", "learning_rate", "step
 class Experiment(Section):
     """A family of runs: the product of spectra, depths, seeds and grid."""
 
-    model: Annotated[str, _file_in("models")]
-    task: Annotated[str, _file_in("tasks")]
+    model: Annotated[str, _file_in("models", "MODEL")]
+    task: Annotated[str, _file_in("tasks", "def draw")]
     k: Count = 1
     spectra: Annotated[list[Spectrum], Field(min_length=1)]
     d: Count
@@ -283,10 +289,14 @@ def _check_run(run: Run, path: str) -> None:
         fail("P", data.P, f"linear attention on the easy task needs P above d = {data.d}")
     if architecture.model == "linear" and architecture.encoder != "isometry":
         fail("encoder", architecture.encoder, "linear attention starts from scaled identities")
-    if architecture.model.startswith("single_stream") and optimization.teacher == "averaged":
+    if optimization.teacher == "isotropic" and (
+        architecture.model != "linear" or architecture.N != data.d
+    ):
+        fail("training.teacher", "isotropic", "it is for linear attention with N = d")
+    if architecture.model.startswith("single_stream") and optimization.teacher != "sampled":
         fail(
             "training.teacher",
-            "averaged",
+            optimization.teacher,
             "the single-stream model is not linear in the labels and needs 'sampled'",
         )
     if architecture.model == "context_updates" and architecture.values != "identity":
@@ -387,7 +397,7 @@ def trained_as(run: Run) -> Run:
     runs are trained once, at b = 0.
     """
     isotropic = run.data.a == 0 and run.data.b > 0
-    if not isotropic or run.optimization.teacher != "averaged":
+    if not isotropic or run.optimization.teacher == "sampled":
         return run
     name = run.name.replace(f"-b{run.data.b:g}", "-b0", 1)
     base = run.with_data(b=0.0)

@@ -151,7 +151,7 @@ class _Training:
 
     def __init__(self, run: Run, device: torch.device):
         optimization, data = run.optimization, run.data
-        self.run, self.device = run, device
+        self.run = run
         model = build(run.architecture, data.d, stream("weights", optimization.seed))
         self.model = model.to(device)
         self.optimizer = _optimizer(self.model)
@@ -190,6 +190,8 @@ class _Training:
         loss = self.model.loss(contexts)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if run.optimization.teacher == "isotropic":
+            self.model.average_gradient_over_rotations()
         self.optimizer.step()
         self.recent, self.recent_steps = self.recent + loss.detach(), self.recent_steps + 1
         self.step += 1

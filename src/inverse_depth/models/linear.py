@@ -34,6 +34,16 @@ class LinearAttention(AttentionModel):
             self.W_q.copy_(kappa.sqrt() * torch.eye(N))
             self.W_k.copy_(kappa.sqrt() * torch.eye(N))
 
+    def average_gradient_over_rotations(self) -> None:
+        """Give the weights their gradient's exact mean over rotations of the data, where N = d.
+
+        At scaled identities, inputs rotated by R have the gradient R G R^T, whose mean is
+        (tr G / d) I: so identities stay scaled identities, as they would without sampling noise.
+        """
+        for weight in (self.W_x, self.W_q, self.W_k):
+            mean = weight.grad.diagonal(dim1=-2, dim2=-1).mean(-1)
+            weight.grad = mean[..., None, None] * torch.eye(len(self.W_x), device=mean.device)
+
     def matched(self, vectors: Tensor, W_q: Tensor, W_k: Tensor) -> Tensor:
         """B_l v with B_l = W_x^T W_k^T W_q W_x / N (eq 20), for (B, n, d) vectors.
 
