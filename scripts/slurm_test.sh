@@ -16,7 +16,11 @@ fail() {
 }
 clean_up() {
   for service in slurmctld slurmd munged; do
-    if [[ -f $work/$service.pid ]]; then kill "$(< "$work/$service.pid")" || true; fi
+    if [[ -f $work/$service.pid ]]; then
+      pid=$(< "$work/$service.pid")
+      kill "$pid" || true
+      timeout 60 tail --pid="$pid" --follow /dev/null  # it writes its state before it ends
+    fi
   done
   rm -f "$conf"
   rm -rf "$work"
