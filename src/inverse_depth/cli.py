@@ -370,6 +370,8 @@ def command_restamp(settings: Settings, paths: Paths, options: argparse.Namespac
         if run not in lines:
             lines[run] = ProgressLine(f"train {run} again", run.optimization.steps)
         lines[run](step)
+        if step == run.optimization.steps:
+            lines[run].close()
 
     freshness, device = Freshness(settings, paths), select_device(settings.device)
     try:
