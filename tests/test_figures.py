@@ -257,7 +257,8 @@ def make_calibration() -> pd.DataFrame:
         for k, scale in ((2, 2.02), (16, 0.281))
         for P in (32, 48, 64, 128)
     ]
-    return pd.DataFrame(rows, columns=["k", "P", "L0", "L0_se", "paper_L0"])
+    frame = pd.DataFrame(rows, columns=["k", "P", "L0", "L0_se", "paper_L0"])
+    return frame.assign(deepest=64, deepest_loss=1.02 * frame["L0"])
 
 
 def make_schematic() -> pd.DataFrame:
@@ -815,6 +816,16 @@ def test_calibration(drawn, inputs):
         line = axes.containers[0].lines[0]
         np.testing.assert_array_equal(line.get_ydata(), table[table["k"] == k]["L0"])
         assert paper_lines(axes) == [published.isotropic_floor(k)]
+
+
+def test_calibration_without_a_floor_shows_the_deepest_loss(inputs):
+    (table,) = inputs["calibration"]
+    figure = figures.calibration(table.assign(L0=table["L0"].where(table["k"] == 2)))
+    first, second = panels(figure)
+    assert first.containers and not second.containers
+    bound = next(line for line in second.lines if line.get_gid() == "top-16-bound")
+    np.testing.assert_array_equal(bound.get_ydata(), table[table["k"] == 16]["deepest_loss"])
+    assert "not run" not in texts(figure)
 
 
 def test_convergence_marks_flagged_runs(drawn, inputs):

@@ -88,27 +88,37 @@ def _floors_panel(axes: Axes, floors: pd.DataFrame, rows: dict) -> None:
 def calibration(calibration: pd.DataFrame) -> Figure:
     """Fitted floor at (0, 0) against context length P on top-2 and top-16, beside the paper's.
 
-    `calibration`: k, P, L0, L0_se, paper_L0 (the table of that name).
+    Open markers: the loss at the deepest depth, an upper bound where no floor could be fitted.
+
+    `calibration`: k, P, L0, L0_se, paper_L0, deepest, deepest_loss (the table of that name).
     """
     figure, axes = style.panels(1, 2, style.FULL_WIDTH, 2.3)
+    color = style.spectrum_color(0, 0)
     for panel, letter, k in zip(axes[0], "ab", (2, 16), strict=True):
-        rows = calibration[calibration["k"] == k].dropna(subset=["L0"]).sort_values("P")
+        rows = calibration[calibration["k"] == k].dropna(subset=["deepest_loss"]).sort_values("P")
         style.title(panel, letter, f"nonlinear, top-{k}, (0, 0)")
         if rows.empty:
             style.not_run(panel)
             continue
-        ours = panel.errorbar(
-            rows["P"], rows["L0"], yerr=rows["L0_se"].fillna(0), color=style.spectrum_color(0, 0),
-            marker="o", linewidth=0.7, elinewidth=0.8, gid=f"top-{k}",
+        drawn = {}
+        fitted = rows.dropna(subset=["L0"])
+        if len(fitted):
+            drawn["fitted"] = panel.errorbar(
+                fitted["P"], fitted["L0"], yerr=fitted["L0_se"].fillna(0), color=color,
+                marker="o", linewidth=0.7, elinewidth=0.8, gid=f"top-{k}",
+            )  # fmt: skip
+        (bound,) = panel.plot(
+            rows["P"], rows["deepest_loss"], color=color, marker="o", markerfacecolor="white",
+            linewidth=0.4, gid=f"top-{k}-bound",
         )  # fmt: skip
+        drawn[f"loss at L = {rows['deepest'].max():g}"] = bound
         level = rows["paper_L0"].iloc[0]
         paper = panel.axhline(level, linestyle=":", linewidth=0.9, color=style.GREY, gid="paper")
+        drawn[f"paper's $L_0$, {level:.4g}"] = paper
         style.depth_axis(panel, rows["P"])
         panel.set_xticks(rows["P"], [f"{P:g}" for P in rows["P"]])
         panel.margins(y=0.15)
         panel.set_xlabel("context tokens $P$")
-        panel.set_ylabel("fitted floor $L_0$")
-        style.legend_below(
-            panel, 2, handles=[ours, paper], labels=["fitted", f"paper's $L_0$, {level:.4g}"]
-        )
+        panel.set_ylabel("floor $L_0$")
+        style.legend_below(panel, 3, handles=list(drawn.values()), labels=list(drawn))
     return figure
