@@ -82,7 +82,7 @@ import yaml
 
 settings = yaml.safe_load(open("tests/tiny.yaml"))
 experiment = settings["scales"]["tiny"]["experiments"]["nonlinear_easy"]
-experiment["training"] = {"steps": 20000, "validations": 200}
+experiment["training"] = {"steps": 100000, "validations": 200}
 yaml.safe_dump(settings, open(sys.argv[1], "w"), sort_keys=False)
 EOF
 for place in cluster local; do
