@@ -44,11 +44,10 @@ def _file_in(folder: str, definition: str) -> AfterValidator:
     """
 
     def check(name: str) -> str:
-        files = (Path(__file__).parent / folder).glob("[!_]*.py")
-        texts = {path.stem: path.read_text(encoding="utf-8") for path in files}
-        if name not in texts:
-            raise ValueError(f"is {name!r}; allowed: {', '.join(sorted(texts))}")
-        if not re.search(rf"^{definition}\b", texts[name], re.MULTILINE):
+        files = {path.stem: path for path in (Path(__file__).parent / folder).glob("[!_]*.py")}
+        if name not in files:
+            raise ValueError(f"is {name!r}; allowed: {', '.join(sorted(files))}")
+        if not re.search(rf"^{definition}\b", files[name].read_text("utf-8"), re.MULTILINE):
             raise ValueError(f"is {name!r}; {folder}/{name}.py defines no {definition.split()[-1]}")
         return name
 
