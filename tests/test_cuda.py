@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from inverse_depth import attention, checkpoint, train
+from inverse_depth import attention, bench, checkpoint, train
 from inverse_depth.contexts import haar_rotations, sample_contexts, stream
 from inverse_depth.models import build
 from inverse_depth.settings import load_settings, resolve_runs
@@ -78,6 +78,8 @@ def test_few_places_know_of_the_device():
         "attention.BLOCK_BYTES",
         "attention.chunk_size",
         "attention._ensemble_sum",
+        # a benchmark of its own
+        "bench.gpu_steps",
         # what the checkpoint says of its origin
         "train.train",
     }
@@ -197,6 +199,14 @@ def test_losses_and_gradients_agree(model, task):
         results.append([loss, *(p.grad for p in network.parameters() if p.requires_grad)])
     for on_cpu, on_cuda in zip(*results, strict=True):
         torch.testing.assert_close(on_cuda.cpu(), on_cpu, rtol=1e-4, atol=1e-6)
+
+
+@on_gpu
+def test_the_benchmark_times_every_part_of_a_step():
+    rows = list(bench.gpu_steps())
+    assert {row["form"] for row in rows} == {"contexts", "gradient", "step"}
+    assert len(rows) == 3 * len(bench.DEPTHS)
+    assert all(row["seconds"] > 0 for row in rows)
 
 
 @on_gpu

@@ -1,15 +1,20 @@
 """Benchmarks: every speed as a ratio to a plain form timed in the same run, and to the roofline.
 
+"In use" is a form as the package runs it, in one process on all cores; "a job a core" is the same
+in a process of one thread on every core at once, which is how the workflow trains.
+
 The roofline of a step is the time that its multiply-adds and exponentials take at the rates of
 this machine's own matrix product and exponential, measured here.
 """
 
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,12 +25,14 @@ from inverse_depth.contexts import Contexts, sample_contexts, stream
 from inverse_depth.decomposition import decompose
 from inverse_depth.model import AttentionModel
 from inverse_depth.models import build
+from inverse_depth.process import keep_freed_memory
 from inverse_depth.run import Architecture, Data, Run
 from inverse_depth.spectra import power_law
 from inverse_depth.theory import monte_carlo_floor
-from inverse_depth.train import needs_tokens
+from inverse_depth.train import context_block, needs_tokens
 
 DEPTHS = (1, 16, 64, 256)
+DIMENSIONS = ((16, 64), (32, 128), (64, 256), (128, 1024))  # d and P
 TOP2 = Data(task="top_k", k=2, a=0.0, b=0.0, d=16, P=64)
 NONLINEAR = Architecture(
     model="nonlinear",
@@ -42,15 +49,27 @@ LINEAR = replace(NONLINEAR, model="linear", N=128, values="identity", init=0.1)
 BATCH = 256
 
 
-def seconds(action: Callable[[], object], repeats: int = 5) -> float:
-    """Shortest wall time of a call after one warm-up."""
+def seconds(action: Callable[[], object], repeats: int = 3, duration: float = 0.5) -> float:
+    """Shortest wall time of a call, after one warm-up, of those that a while has room for.
+
+    Other work on the machine makes calls longer, never shorter; `repeats` is the least number.
+    """
     action()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
+    times, began = [], time.perf_counter()
+    while len(times) < repeats or time.perf_counter() - began < duration:
+        started = time.perf_counter()
         action()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - started)
     return min(times)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What the workflow gives a training."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def machine_rates() -> tuple[float, float]:
@@ -99,24 +118,32 @@ def backward(loss: Callable[[], torch.Tensor], model: AttentionModel) -> None:
 
 
 def training_steps() -> Iterator[dict]:
-    """Seconds a context of a gradient: literal, eager and the form in use, against the roofline."""
-    multiply_adds, exponentials = machine_rates()
+    """Seconds a context of a gradient: eager and the form in use, against the roofline."""
+    cores = torch.get_num_threads()
     for L in DEPTHS:
         model = build(replace(NONLINEAR, L=L), TOP2.d, stream("weights", 0))
         contexts = sample_contexts(TOP2, BATCH, "averaged", stream("training", 0))
-        few = max(2, min(BATCH, 1024 // L))
-        small = sample_contexts(TOP2, few, "sampled", stream("training", 0))
+        multiply_adds, exponentials = machine_rates()
+        operations, exps = step_operations(TOP2, NONLINEAR.N, L)
         forms = {
-            "literal": seconds(lambda m=model, c=small: backward(lambda: literal_loss(m, c), m), 2)
-            / few,
+            "in use": seconds(lambda m=model, c=contexts: backward(lambda: m.loss(c), m)) / BATCH,
+            "a job a core": np.mean(in_jobs(cores, "gradient", TOP2, L)) / BATCH / cores,
             "eager": seconds(lambda m=model, c=contexts: backward(lambda: eager_loss(m, c), m))
             / BATCH,
-            "in use": seconds(lambda m=model, c=contexts: backward(lambda: m.loss(c), m)) / BATCH,
+            "roofline": operations / multiply_adds + exps / exponentials,
         }
-        operations, exps = step_operations(TOP2, NONLINEAR.N, L)
-        forms["roofline"] = operations / multiply_adds + exps / exponentials
         for form, value in forms.items():
             yield {"benchmark": "training step", "case": f"L={L}", "form": form, "seconds": value}
+
+
+def literal_steps() -> Iterator[dict]:
+    """Seconds a context of a gradient of the literal form."""
+    for L in DEPTHS:
+        model = build(replace(NONLINEAR, L=L), TOP2.d, stream("weights", 0))
+        few = max(2, min(BATCH, 1024 // L))
+        contexts = sample_contexts(TOP2, few, "sampled", stream("training", 0))
+        value = seconds(lambda m=model, c=contexts: backward(lambda: literal_loss(m, c), m)) / few
+        yield {"benchmark": "training step", "case": f"L={L}", "form": "literal", "seconds": value}
 
 
 def qr_contexts(data: Data, count: int, generator: torch.Generator) -> tuple:
@@ -204,36 +231,117 @@ def evaluation() -> Iterator[dict]:
     yield {"benchmark": "evaluation", "case": "floor of 10 000", "form": "in use", "seconds": value}
 
 
-_PROBE = """
-from pathlib import Path
-import torch
-from inverse_depth.bench import BATCH, NONLINEAR, TOP2, backward, replace, seconds
-from inverse_depth.contexts import sample_contexts, stream
-from inverse_depth.models import build
-torch.set_num_threads({threads})
-model = build(replace(NONLINEAR, L={L}), TOP2.d, stream("weights", 0))
-contexts = sample_contexts(TOP2, BATCH, "averaged", stream("training", 0))
-def kilobytes(name):
+def actions(data: Data, L: int, device: str = "cpu") -> dict[str, Callable[[], object]]:
+    """What a training step of nonlinear attention, N = d, consists of: contexts and a gradient."""
+    model = build(replace(NONLINEAR, N=data.d, L=L), data.d, stream("weights", 0)).to(device)
+    generator = stream("training", 0, device)
+    batch = max(8, BATCH * TOP2.P * TOP2.d // (data.P * data.d))
+    drawn = [sample_contexts(data, batch, "averaged", generator)]
+
+    def contexts() -> None:
+        drawn[0] = sample_contexts(data, batch, "averaged", generator)
+
+    def gradient() -> None:
+        backward(lambda: model.loss(drawn[0]), model)
+
+    def step() -> None:
+        contexts()
+        gradient()
+
+    return {"contexts": contexts, "gradient": gradient, "step": step}
+
+
+_together = None  # in a job, the barrier of all jobs
+
+
+def _join(barrier) -> None:
+    global _together
+    _together = barrier
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
+
+def _median_seconds(name: str, data: Data, L: int, duration: float) -> float:
+    """Median seconds of an action, repeated for a while that starts in all jobs together."""
+    action = actions(data, L)[name]
+    action()
+    _together.wait()
+    times = [time.perf_counter()]
+    while times[-1] < times[0] + duration:
+        action()
+        times.append(time.perf_counter())
+    return float(np.median(np.diff(times)))
+
+
+def in_jobs(jobs: int, name: str, data: Data, L: int, duration: float = 2.0) -> list[float]:
+    """Median seconds of an action in each of several processes of one thread that run at once."""
+    context = get_context("spawn")
+    shared = {"mp_context": context, "initializer": _join, "initargs": (context.Barrier(jobs),)}
+    with ProcessPoolExecutor(jobs, **shared) as pool:
+        asked = [pool.submit(_median_seconds, name, data, L, duration) for _ in range(jobs)]
+        return [answer.result() for answer in asked]
+
+
+def shares() -> Iterator[dict]:
+    """Seconds a batch of drawing contexts and of the gradient at L = 64, on one thread."""
+    for d, P in DIMENSIONS:
+        for a in (0.0, 1.0):
+            parts = actions(Data(task="top_k", k=2, a=a, b=0.0, d=d, P=P), 64)
+            for form in ("contexts", "gradient"):
+                with one_thread():
+                    value = seconds(parts[form])
+                case = f"d={d} a={a:g}"
+                yield {"benchmark": "shares", "case": case, "form": form, "seconds": value}
+
+
+def sharing(rounds: int = 3) -> Iterator[dict]:
+    """Seconds of a step, contexts included, at L = 64, of jobs of one thread that run at once."""
+    cores = torch.get_num_threads()
+    for jobs in (1, cores, 2 * cores):
+        value = min(np.mean(in_jobs(jobs, "step", TOP2, 64)) for _ in range(rounds))
+        case = f"jobs={jobs}"
+        yield {"benchmark": "sharing", "case": case, "form": "jobs", "seconds": value}
+
+
+def gpu_steps() -> Iterator[dict]:
+    """Seconds a batch of a step's parts on a GPU; nothing where there is none."""
+    if not torch.cuda.is_available():
+        return
+    for L in DEPTHS:
+        for form, action in actions(TOP2, L, "cuda").items():
+
+            def finished(action=action) -> None:
+                action()
+                torch.cuda.synchronize()
+
+            value = seconds(finished)
+            yield {"benchmark": "gpu step", "case": f"L={L}", "form": form, "seconds": value}
+
+
+def _kilobytes(name: str) -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(name))
-Path("/proc/self/clear_refs").write_text("5")
-before = kilobytes("VmRSS")
-print(seconds(lambda: backward(lambda: model.loss(contexts), model)))
-print((kilobytes("VmHWM") - before) / 1024)
-"""
+
+
+def _time_and_memory(L: int, threads: int) -> tuple[float, float]:
+    """Seconds and peak MB, over what the process held before, of one gradient."""
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    gradient = actions(TOP2, L)["gradient"]
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _kilobytes("VmRSS")
+    value = seconds(gradient)
+    return value, (_kilobytes("VmHWM") - before) / 1024
 
 
 def depth_scaling() -> Iterator[dict]:
     """Seconds and peak memory of one batch against depth, each depth in a process of its own.
 
-    The peak is over what the process held before; it is read where Linux tells it.
+    The peak is read where Linux tells it.
     """
     for L in (16, 64, 256, 1024):
-        code = _PROBE.format(L=L, threads=torch.get_num_threads())
-        done = subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        )
-        value, memory = map(float, done.stdout.split())
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            value, memory = pool.submit(_time_and_memory, L, torch.get_num_threads()).result()
         yield {
             "benchmark": "depth scaling",
             "case": f"L={L}",
@@ -243,7 +351,22 @@ def depth_scaling() -> Iterator[dict]:
         }
 
 
-BENCHMARKS = (training_steps, data_generation, linear_chain, evaluation, depth_scaling)
+BENCHMARKS = (
+    training_steps,
+    literal_steps,
+    data_generation,
+    shares,
+    sharing,
+    gpu_steps,
+    linear_chain,
+    evaluation,
+    depth_scaling,
+)
+
+
+def _rows(benchmark: Callable[[], Iterator[dict]]) -> list[dict]:
+    keep_freed_memory()
+    return list(benchmark())
 
 
 def run_benchmarks(progress: Callable[[str], None]) -> pd.DataFrame:
@@ -251,33 +374,47 @@ def run_benchmarks(progress: Callable[[str], None]) -> pd.DataFrame:
     rows = []
     for benchmark in BENCHMARKS:
         progress(benchmark.__doc__.splitlines()[0])
-        rows += benchmark()
+        # In a process of its own, whose memory no other benchmark has scattered.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            rows += pool.submit(_rows, benchmark).result()
     frame = pd.DataFrame(rows)
     used = frame[frame["form"] == "in use"].set_index(["benchmark", "case"])["seconds"]
     keys = pd.MultiIndex.from_frame(frame[["benchmark", "case"]])
     frame["ratio"] = frame["seconds"] / used.reindex(keys).to_numpy()
     frame["threads"] = torch.get_num_threads()
-    frame["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    frame["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return frame
 
 
-def step_seconds(run: Run, count: int = 3) -> float:
-    """Seconds of one training step of a run, data included, on one thread."""
+def run_seconds(run: Run) -> float:
+    """Seconds that a run trains on one thread, from a few steps and one validation batch of it."""
     model = build(run.architecture, run.data.d, stream("weights", 0))
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
     generator = stream("training", 0)
-    optimization = run.optimization
+    optimization, tokens = run.optimization, needs_tokens(run)
+
+    def draw(count: int) -> Contexts:
+        return sample_contexts(run.data, count, optimization.teacher, generator, tokens)
 
     def step() -> None:
-        contexts = sample_contexts(
-            run.data, optimization.batch, optimization.teacher, generator, needs_tokens(run)
-        )
+        contexts = draw(optimization.batch)
         backward(lambda: model.loss(contexts), model)
+        optimizer.step()
 
-    return seconds(step, count)
+    block = draw(min(context_block(run.data), optimization.validation_contexts))
+
+    def validate() -> None:
+        with torch.no_grad():
+            model.prediction(block)
+            model.test_attention(block)
+
+    blocks = (optimization.validations + 1) * optimization.validation_contexts / len(block.query)
+    with one_thread():
+        return optimization.steps * seconds(step, 3, 0.1) + blocks * seconds(validate, 3, 0.1)
 
 
 def estimate(runs: list[Run]) -> pd.DataFrame:
-    """Training seconds of runs on one core, each distinct shape of a step timed once."""
+    """Training seconds of runs on one core, each distinct shape of a run timed once."""
     timed: dict[tuple, float] = {}
     rows = []
     for run in runs:
@@ -285,11 +422,51 @@ def estimate(runs: list[Run]) -> pd.DataFrame:
         shape = (
             replace(run.architecture, init=0.1),  # where weights start costs nothing
             replace(run.data, a=min(run.data.a, 1.0), b=0.0),
-            optimization.batch,
-            optimization.teacher,
+            replace(optimization, seed=0, learning_rate=0.0),
         )
         if shape not in timed:
-            timed[shape] = step_seconds(run)
-        rows.append({"experiment": run.experiment, "seconds": timed[shape] * optimization.steps})
+            timed[shape] = run_seconds(run)
+        rows.append({"experiment": run.experiment, "seconds": timed[shape]})
     frame = pd.DataFrame(rows).groupby("experiment", sort=False)["seconds"].agg(["size", "sum"])
     return frame.rename(columns={"size": "runs", "sum": "core_seconds"}).reset_index()
+
+
+def goals(frame: pd.DataFrame, core_hours: dict[str, float]) -> pd.DataFrame:
+    """What is asked of the speed, and what was measured: goal, low, high, measured, met.
+
+    Args:
+        frame: of `run_benchmarks`.
+        core_hours: of training, by scale.
+    """
+
+    def timed(benchmark: str) -> pd.DataFrame:
+        rows = frame[frame["benchmark"] == benchmark]
+        return rows.pivot(index="case", columns="form", values="seconds")
+
+    steps, parts = timed("training step"), timed("shares")
+    growth = frame[frame["benchmark"] == "depth scaling"]
+    depths = growth["case"].str.removeprefix("L=").astype(int)
+
+    def slope(values: pd.Series) -> float:
+        return np.polyfit(np.log(depths), np.log(values), 1)[0]
+
+    sharing = frame.loc[frame["benchmark"] == "sharing", "seconds"].to_numpy()
+    cores = int(frame["threads"].iloc[0])
+    deep = steps.loc["L=64"]
+    rows = [
+        ("gradient, L=64: literal to in use", 100, np.inf, deep["literal"] / deep["in use"]),
+        ("gradient, L=64: a job a core to roofline", 0, 3, deep["a job a core"] / deep["roofline"]),
+        ("gradient, L=64: in use to roofline", 0, 3, deep["in use"] / deep["roofline"]),
+        *(
+            (f"step, L=64, {case}: share of contexts", 0, 0.2, part["contexts"] / part.sum())
+            for case, part in parts.iterrows()
+        ),
+        ("step: a job alone to a job a core", 0.9, np.inf, sharing[0] / sharing[1]),
+        ("time against L=16...1024: slope", 0.8, 1.1, slope(growth["seconds"])),
+        ("memory against L=16...1024: slope", -np.inf, 1, slope(growth["peak_mb"])),
+        ("scale quick: minutes on these cores", 0, 8, 60 * core_hours["quick"] / cores),
+        ("scale paper: hours on these cores", 0, 6, core_hours["paper"] / cores),
+    ]
+    table = pd.DataFrame(rows, columns=["goal", "low", "high", "measured"])
+    table["met"] = table["measured"].between(table["low"], table["high"])
+    return table

@@ -1,7 +1,6 @@
 """The command line: it reads files, calls the pure functions and writes files."""
 
 import argparse
-import ctypes
 import errno
 import json
 import os
@@ -101,25 +100,13 @@ def _check_identity(given: str, found: str) -> None:
         )
 
 
-def _keep_freed_memory() -> None:
-    """Have glibc keep the buffers that a step frees for the next one.
-
-    Given back to the system, their pages are fetched again in every step, which takes a third of
-    the time of a small model.
-    """
-    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt:
-        mallopt(trim_threshold, 2**31 - 1)
-        mallopt(mmap_threshold, 2**25)
-
-
 @contextmanager
 def _computing(run: str) -> Iterator[None]:
     """What goes wrong in training and evaluation, in the user's words."""
+    from inverse_depth.process import as_in_a_job
     from inverse_depth.train import TrainingError
 
-    _keep_freed_memory()
+    as_in_a_job()
     try:
         yield
     except TrainingError as error:
@@ -361,6 +348,7 @@ def command_floor(settings: Settings, paths: Paths, options: argparse.Namespace)
 
 
 def command_restamp(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
+    from inverse_depth.process import as_in_a_job
     from inverse_depth.restamp import RestampError, restamp
     from inverse_depth.train import select_device
 
@@ -374,6 +362,7 @@ def command_restamp(settings: Settings, paths: Paths, options: argparse.Namespac
             lines[run].close()
 
     freshness, device = Freshness(settings, paths), select_device(settings.device)
+    as_in_a_job()
     try:
         rows = restamp(freshness, options.sample, options.tolerance, device, progress)
     except RestampError as error:
@@ -403,21 +392,27 @@ def command_pipeline(settings: Settings, paths: Paths, options: argparse.Namespa
 
 def command_bench(settings: Settings, paths: Paths, options: argparse.Namespace) -> None:
     """Times go to results/bench/, whatever the scale; the estimate is for its runs."""
-    from inverse_depth.bench import estimate, run_benchmarks
+    from inverse_depth.bench import estimate, goals, run_benchmarks
     from inverse_depth.figures import benchmarks, save
+    from inverse_depth.process import keep_freed_memory
 
-    _keep_freed_memory()
+    keep_freed_memory()
     folder = paths.root / "results" / "bench"
     frame = run_benchmarks(print)
     write_text(folder / "bench.csv", frame.to_csv(index=False))
     save(benchmarks(frame), folder / "bench")
     print(frame.to_string(index=False))
+    core_hours = {}
     for scale in settings.scales:
         trained = dict.fromkeys(map(trained_as, resolve_runs(settings, scale)))
         hours = estimate(list(trained))
         write_text(folder / f"estimate_{scale}.csv", hours.to_csv(index=False))
-        total = hours["core_seconds"].sum() / 3600
-        print(f"scale {scale}: {hours['runs'].sum()} runs, {total:.2f} core hours of training")
+        core_hours[scale] = hours["core_seconds"].sum() / 3600
+        total = f"{hours['runs'].sum()} runs, {core_hours[scale]:.2f} core hours of training"
+        print(f"scale {scale}: {total}")
+    table = goals(frame, core_hours)
+    write_text(folder / "goals.csv", table.to_csv(index=False))
+    print(table.to_string(index=False))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -12,6 +12,7 @@ FORMS = {
     "QR": "orange",
     "eager": "sky",
     "in use": "blue",
+    "a job a core": "purple",
     "roofline": "green",
 }
 
@@ -31,13 +32,48 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     style.legend_below(axes, columns=len(forms))
 
 
+def _shares(axes: Axes, rows: pd.DataFrame) -> None:
+    """Percent of a step that goes into its contexts, by dimension, a bar a spectrum."""
+    style.title(axes, "e", "contexts in a step, nonlinear, $L=64$")
+    parts = rows.pivot(index="case", columns="form", values="seconds")
+    percent = 100 * parts["contexts"] / parts.sum(axis=1)
+    cases = percent.index.str.extract(r"d=(\d+) a=(\d+)").astype(int)
+    dimensions = sorted(cases[0].unique())
+    for a, color, shift in ((0, "blue", -0.2), (1, "vermillion", 0.2)):
+        chosen = percent[(cases[1] == a).to_numpy()]
+        places = [dimensions.index(d) + shift for d in cases[0][cases[1] == a]]
+        axes.bar(places, chosen, 0.4, color=style.CATEGORIES[color], label=f"$a={a}$")
+    axes.axhline(20, color=style.GREY, linestyle="--", label="goal")
+    axes.set_xticks(range(len(dimensions)), [f"d={d}" for d in dimensions])
+    axes.set_ylabel("share of the time (%)")
+    style.legend_below(axes, columns=3)
+
+
+def _sharing(axes: Axes, rows: pd.DataFrame, cores: int) -> None:
+    """Steps a second of every job and of all together, against the number of jobs."""
+    style.title(axes, "f", f"jobs of one thread on {cores} cores, $L=64$")
+    jobs = rows["case"].str.removeprefix("jobs=").astype(int).to_numpy()
+    each = 1 / rows["seconds"].to_numpy()
+    for label, values, color, marker in (
+        ("each job", each, "blue", "o"),
+        ("all together", each * jobs, "green", "s"),
+    ):
+        axes.plot(jobs, values, marker=marker, color=style.CATEGORIES[color], label=label)
+    axes.set_xticks(jobs)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("jobs at once")
+    axes.set_ylabel("steps a second")
+    style.legend_below(axes, columns=2)
+
+
 @style.styled
 def benchmarks(frame: pd.DataFrame) -> Figure:
-    """(a) A training step, (b) drawing contexts, (c) linear attention, (d) growth with depth.
+    """(a) A gradient, (b) drawing contexts, (c) linear attention, (d) growth with depth,
+    (e) what contexts take of a step, (f) steps a second of jobs that share the machine.
 
-    `frame`: benchmark, case, form, seconds, peak_mb (the benchmarks' CSV).
+    `frame`: benchmark, case, form, seconds, peak_mb, threads (the benchmarks' CSV).
     """
-    figure, axes = style.panels(2, 2, style.FULL_WIDTH, 5.0)
+    figure, axes = style.panels(3, 2, style.FULL_WIDTH, 7.2)
     panels = (
         (axes[0, 0], "a", "training step", "gradient, nonlinear, top-2"),
         (axes[0, 1], "b", "data generation", "drawing a context"),
@@ -59,4 +95,6 @@ def benchmarks(frame: pd.DataFrame) -> Figure:
     panel.set_ylabel("time (ms), memory (MB)")
     style.depth_axis(panel, depths)
     style.legend_below(panel, columns=2)
+    _shares(axes[2, 0], frame[frame["benchmark"] == "shares"])
+    _sharing(axes[2, 1], frame[frame["benchmark"] == "sharing"], int(frame["threads"].iloc[0]))
     return figure
