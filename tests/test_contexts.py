@@ -1,24 +1,13 @@
-"""The data against its definition: covariances, Haar rotations, the Wishart shortcut, targets."""
+"""The data against its definition: covariances, the Wishart shortcut, targets."""
 
 import pytest
 import torch
+from statistical import within
 
-from inverse_depth.contexts import (
-    WishartCovariance,
-    bartlett_factors,
-    haar_rotations,
-    sample_contexts,
-    stream,
-)
+from inverse_depth.contexts import WishartCovariance, bartlett_factors, sample_contexts, stream
 from inverse_depth.run import Data
 from inverse_depth.spectra import power_law
 from inverse_depth.tasks.top_k import cosine_top_k
-
-
-def within(measured, expected, samples, spread=None):
-    """Whether a mean of `samples` values agrees with its expectation to five standard errors."""
-    spread = measured.std() if spread is None else spread
-    return abs(float(measured.mean()) - expected) < 5 * float(spread) / samples**0.5
 
 
 def test_tokens_and_teacher_have_their_spectra_in_the_contexts_own_basis():
@@ -48,41 +37,6 @@ def test_the_teacher_of_isotropic_inputs_is_rotated_by_its_own_haar_rotation():
     omega = torch.from_numpy(power_law(4, 2.0))
     assert within(square, float(omega.sum()), len(beta))
     assert float(square.var()) == pytest.approx(float(2 * omega.square().sum()), rel=0.05)
-
-
-@pytest.mark.parametrize("d", [1, 2, 7, 16, 128])
-def test_rotations_are_orthogonal(d):
-    rotation = haar_rotations(50, d, stream("training", d))
-    assert torch.allclose(rotation @ rotation.mT, torch.eye(d), atol=5e-6)
-
-
-def test_rotations_survive_a_gaussian_number_that_is_zero():
-    """In single precision zero has a probability, and it comes up in long trainings."""
-    generator = stream("training", 0)
-    zeros = 0
-    while not zeros:
-        state = generator.get_state()
-        zeros = int((torch.randn(2**22, 1, 1, generator=generator) == 0).sum())
-    generator.set_state(state)
-    rotation = haar_rotations(2**22, 1, generator)
-    assert torch.allclose(rotation.abs(), torch.ones_like(rotation))
-
-
-def test_rotations_are_haar():
-    """Second and fourth moments, both determinants, and invariance under a fixed rotation."""
-    d, n = 4, 100_000
-    rotation = haar_rotations(n, d, stream("training", 3))
-    fixed = haar_rotations(1, d, stream("training", 4))[0]
-    for matrices in (rotation, fixed @ rotation, rotation @ fixed):
-        for i, j in ((0, 0), (0, 3), (3, 0), (3, 3), (2, 1)):
-            entry = matrices[:, i, j]
-            assert within(entry, 0.0, n)
-            assert within(entry.square(), 1 / d, n)
-            assert within(entry**4, 3 / (d * (d + 2)), n)
-        assert within(matrices[:, 0, 0] * matrices[:, 1, 1], 0.0, n)
-        trace = matrices.diagonal(dim1=1, dim2=2).sum(-1)
-        assert within(trace.square(), 1.0, n)
-    assert within(torch.linalg.det(rotation), 0.0, n)
 
 
 def test_bartlett_factor_gives_wishart_moments():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from inverse_depth import attention, literal
-from inverse_depth.contexts import SampledTeacher, haar_rotations, sample_contexts, stream
+from inverse_depth.contexts import SampledTeacher, sample_contexts, stream
+from inverse_depth.draws import haar_rotations
 from inverse_depth.models import build
 from inverse_depth.run import Architecture, Data
 

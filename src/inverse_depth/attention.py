@@ -16,7 +16,7 @@ NORM_EPSILON = 1e-12
 
 # Logits of one chunk of contexts: half of a core's L2 cache, or what fills a GPU.
 CHUNK_BYTES = {"cpu": 2**20, "cuda": 2**28}
-# Queries of one block of contexts, which bounds the memory of deep models.
+# Queries, or keys, of one block of contexts, which bounds the memory of deep models.
 BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 
 
@@ -87,56 +87,59 @@ def _through_norm(gradient: Tensor, normalized: Tensor, scale: Tensor | None) ->
 def _ensemble_sum(encoder, bilinear, gains, query, tokens, values, target, normalize):
     """Sum of squared errors and its gradients for encoder, bilinear and gains, in one pass.
 
-    Contexts go by in blocks, whose queries (block, L, N) meet the weights in one large product,
-    and inside of them in chunks, whose states (chunk, P, N) and logits (chunk, L, P) stay in cache
-    between forward and backward. Their buffers are the only things of those sizes.
+    Contexts go by in blocks, whose queries (block, L, N) and keys (block, P, N) meet the weights in
+    large products, and inside of them in chunks, whose logits (chunk, L, P) stay in cache between
+    forward and backward. Their buffers are the only things of those sizes.
     """
-    batch, P, d = tokens.shape
+    batch, P, _ = tokens.shape
     L, N = bilinear.shape[:2]
-    device, element = tokens.device.type, tokens.element_size()
+    device, element = tokens.device, tokens.element_size()
     flat = bilinear.flatten(0, 1)
     # The factor of each layer's row, g_l / L, goes where it costs least.
     shared = gains.numel() == 1
     row_weights = torch.full_like(bilinear[:, 0, 0], 1 / L) if shared else gains / L
     loss = tokens.new_zeros(())
     d_encoder, d_flat, d_gains = map(torch.zeros_like, (encoder, flat, gains))
-    chunk = min(batch, chunk_size(max(L, N), P, element, tokens.device))
-    block = min(batch, max(chunk, BLOCK_BYTES[device] // (element * L * N)))
+    chunk = min(batch, chunk_size(max(L, N), P, element, device))
+    block = min(batch, max(chunk, BLOCK_BYTES[device.type] // (element * max(L, P) * N)))
     logits_buffer, p_buffer = tokens.new_empty(2, chunk, L, P)
-    d_queries = tokens.new_empty(block, L, N)
+    d_queries_buffer, d_keys_buffer = tokens.new_empty(block, L, N), tokens.new_empty(block, P, N)
+    averages = row_weights.expand(chunk, 1, L).contiguous()
     for first in range(0, batch, block):
         here = slice(first, first + block)
+        x = tokens[here]
         state, state_scale = _normalized(query[here] @ encoder.mT, normalize)
+        keys, keys_scale = _normalized(x @ encoder.mT, normalize)
         queries = layer_queries(state, bilinear)
-        for start in range(first, min(first + block, batch), chunk):
-            part = slice(start, min(start + chunk, first + block))
-            x, Y, u = tokens[part], values[part], queries[start - first :][:chunk]
-            k, k_scale = _normalized(x @ encoder.mT, normalize)
+        d_queries, d_keys = d_queries_buffer[: len(x)], d_keys_buffer[: len(x)]
+        for start in range(0, len(x), chunk):
+            part = slice(start, start + chunk)
+            u, k, Y, t = queries[part], keys[part], values[here][part], target[here][part]
             logits, p = logits_buffer[: len(u)], p_buffer[: len(u)]
             torch.bmm(u, k.mT, out=logits)
             aten._softmax.out(logits, -1, False, out=p)
-            mean_p = torch.bmm(row_weights.expand(len(u), 1, L), p)
-            prediction = torch.bmm(mean_p, Y).squeeze(1)
-            residual = (gains * prediction if shared else prediction) - target[part]
+            mean_p = torch.bmm(averages[: len(u)], p)
+            prediction = torch.bmm(mean_p, Y)
+            residual = (gains * prediction if shared else prediction) - t.unsqueeze(1)
             loss += residual.square().sum()
-            d_mean = torch.bmm(Y, 2 * residual.unsqueeze(-1)).squeeze(-1)
+            d_mean = torch.bmm(2 * residual, Y.mT)
             if shared:
-                d_gains += (mean_p.squeeze(1) * d_mean).sum()
-                d_mean = gains * d_mean / L
+                d_gains += (mean_p * d_mean).sum()
+                d_mean *= gains / L
             else:
-                d_gains += torch.bmm(p, d_mean.unsqueeze(-1)).sum((0, 2)) / L
+                d_gains += torch.bmm(d_mean, p.mT).sum((0, 1)) / L
                 u = u * row_weights[:, None]
             d_logits = aten._softmax_backward_data.out(
-                d_mean.unsqueeze(1).expand_as(p), p, -1, p.dtype, grad_input=logits
+                d_mean.expand_as(p), p, -1, p.dtype, grad_input=logits
             )
-            torch.bmm(d_logits, k, out=d_queries[start - first :][: len(u)])
-            d_keys = _through_norm(torch.bmm(d_logits.mT, u), k, k_scale)
-            d_encoder.addmm_(d_keys.flatten(0, 1).mT, x.flatten(0, 1))
-        d_block = d_queries[: len(state)]
+            torch.bmm(d_logits, k, out=d_queries[part])
+            torch.bmm(d_logits.mT, u, out=d_keys[part])
+        d_keys = _through_norm(d_keys, keys, keys_scale)
+        d_encoder.addmm_(d_keys.flatten(0, 1).mT, x.flatten(0, 1))
         if not shared:
-            d_block *= row_weights[:, None]
-        d_flat.addmm_(d_block.flatten(1).mT, state)
-        d_state = _through_norm(d_block.flatten(1) @ flat, state, state_scale)
+            d_queries *= row_weights[:, None]
+        d_flat.addmm_(d_queries.flatten(1).mT, state)
+        d_state = _through_norm(d_queries.flatten(1) @ flat, state, state_scale)
         d_encoder.addmm_(d_state.mT, query[here])
     return loss, (d_encoder, d_flat.view_as(bilinear), d_gains)
 

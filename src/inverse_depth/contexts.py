@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from inverse_depth.draws import haar_rotations, standard_normal
 from inverse_depth.run import Data, Teacher
 from inverse_depth.spectra import power_law
 
@@ -153,35 +154,6 @@ def stream(name: str, seed: int, device: torch.device | str = "cpu") -> torch.Ge
     return generator
 
 
-def haar_rotations(count: int, d: int, generator: torch.Generator) -> Tensor:
-    """`count` Haar-distributed orthogonal matrices (count, d, d), float32.
-
-    A product of reflections H_1 ... H_d along Gaussian vectors of falling dimension, with signs,
-    is exactly Haar (Stewart 1980). With columns u_i of squared length two the product is
-    I - U T U^T, T^-1 = I + strictly upper part of U^T U: matrix products and one triangular
-    solve, fast in batches on every device and without the ill-conditioned cases of a QR by
-    Cholesky.
-    """
-    gaussian = torch.randn(count, d, d, generator=generator, device=generator.device).tril()
-    # Reflector i is g_i + sign_i |g_i| e_i, and g_j has no entry i < j: all inner products follow
-    # from those of the Gaussian columns g.
-    gram = gaussian.mT @ gaussian
-    diagonal = gaussian.diagonal(dim1=1, dim2=2)
-    signs = torch.where(diagonal < 0, -1.0, 1.0)
-    shift = signs * gram.diagonal(dim1=1, dim2=2).sqrt()
-    reflected = gaussian + torch.diag_embed(shift)
-    # A Gaussian number that came out as zero is a vector of dimension one that reflects nothing.
-    squared = (shift * reflected.diagonal(dim1=1, dim2=2)).clamp_min(1e-30)
-    inverse_length = squared.rsqrt()
-    U = reflected * inverse_length.unsqueeze(1)
-    products = gram + gaussian.mT * shift.unsqueeze(1)
-    scales = inverse_length.unsqueeze(1) * inverse_length.unsqueeze(2)
-    inverse_T = (products * scales).triu(1) + torch.eye(d, device=U.device)
-    TUt = torch.linalg.solve_triangular(inverse_T, U.mT, upper=True)
-    rotation = torch.eye(d, device=U.device) - U @ TUt
-    return rotation * -signs.unsqueeze(1)
-
-
 def bartlett_factors(count: int, d: int, freedom: int, generator: torch.Generator) -> Tensor:
     """Lower-triangular T (count, d, d) with T T^T ~ Wishart_d(I, freedom).
 
@@ -190,7 +162,7 @@ def bartlett_factors(count: int, d: int, freedom: int, generator: torch.Generato
     """
     if freedom < d:
         raise ValueError(f"P - 1 = {freedom} must be at least d = {d} for the Wishart shortcut")
-    normals = torch.randn(count, d, d, generator=generator, device=generator.device).tril(-1)
+    normals = standard_normal(count, d, d, generator=generator).tril(-1)
     shape = (freedom - torch.arange(d, device=generator.device, dtype=torch.float64)) / 2
     chi_squared = 2 * torch._standard_gamma(shape.expand(count, d).contiguous(), generator)
     return normals + torch.diag_embed(chi_squared.sqrt().float())
@@ -203,10 +175,10 @@ def _teacher(data: Data, kind: Teacher, count: int, generator: torch.Generator) 
             return AveragedTeacher(None)
         scale = omega if data.a > 0 else omega.mean().expand(data.d)
         return AveragedTeacher(scale.sqrt())
-    normals = torch.randn(count, data.d, generator=generator, device=generator.device)
+    normals = standard_normal(count, data.d, generator=generator)
     beta = normals * omega.sqrt()
     if data.a == 0 and data.b > 0:
-        direction = torch.randn(count, data.d, generator=generator, device=generator.device)
+        direction = standard_normal(count, data.d, generator=generator)
         length = torch.linalg.vector_norm(beta, dim=-1, keepdim=True)
         beta = torch.nn.functional.normalize(direction, dim=-1) * length
     return SampledTeacher(beta)
@@ -229,14 +201,14 @@ def sample_contexts(
     if data.P is None or not tokens:
         if data.task != "easy":
             raise ValueError(f"task {data.task} needs context tokens, P = {data.P}")
-        query = torch.randn(count, data.d, generator=generator, device=device) * root
+        query = standard_normal(count, data.d, generator=generator) * root
         if data.P is None:
             covariance: Covariance = PopulationCovariance(root.square())
         else:
             factor = bartlett_factors(count, data.d, data.P - 1, generator)
             covariance = WishartCovariance(factor, root, query, data.P)
         return Contexts(None, query, query, None, rotation, covariance, labels)
-    X = torch.randn(count, data.P, data.d, generator=generator, device=device)
+    X = standard_normal(count, data.P, data.d, generator=generator)
     if data.a > 0:
         X *= root
     query, selected = import_module(f"inverse_depth.tasks.{data.task}").draw(

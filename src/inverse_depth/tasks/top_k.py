@@ -8,7 +8,7 @@ from inverse_depth.run import Data
 
 def cosine_top_k(tokens: Tensor, query: Tensor, k: int) -> Tensor:
     """Indices (B, k) of the k tokens with the largest cosine similarity to the query (eq 6)."""
-    scores = (tokens @ query.unsqueeze(-1)).squeeze(-1)
+    scores = (query.unsqueeze(1) @ tokens.mT).squeeze(1)
     return (scores / torch.linalg.vector_norm(tokens, dim=-1)).topk(k, dim=-1).indices
 
 
