@@ -29,7 +29,7 @@ from inverse_depth.process import keep_freed_memory
 from inverse_depth.run import Architecture, Data, Run
 from inverse_depth.spectra import power_law
 from inverse_depth.theory import monte_carlo_floor
-from inverse_depth.train import context_block, needs_tokens
+from inverse_depth.train import _Training, _validate, context_block
 
 DEPTHS = (1, 16, 64, 256)
 DIMENSIONS = ((16, 64), (32, 128), (64, 256), (128, 1024))  # d and P
@@ -61,6 +61,13 @@ def seconds(action: Callable[[], object], repeats: int = 3, duration: float = 0.
         action()
         times.append(time.perf_counter() - started)
     return min(times)
+
+
+def alone(function: Callable, *arguments: object):
+    """What a function returns in a process of its own, whose memory nothing else has scattered."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=keep_freed_memory) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 @contextmanager
@@ -126,7 +133,7 @@ def training_steps() -> Iterator[dict]:
         multiply_adds, exponentials = machine_rates()
         operations, exps = step_operations(TOP2, NONLINEAR.N, L)
         forms = {
-            "in use": seconds(lambda m=model, c=contexts: backward(lambda: m.loss(c), m)) / BATCH,
+            "in use": seconds(actions(TOP2, L)["gradient"]) / BATCH,
             "a job a core": np.mean(in_jobs(cores, "gradient", TOP2, L)) / BATCH / cores,
             "eager": seconds(lambda m=model, c=contexts: backward(lambda: eager_loss(m, c), m))
             / BATCH,
@@ -323,10 +330,8 @@ def _kilobytes(name: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def _time_and_memory(L: int, threads: int) -> tuple[float, float]:
+def _time_and_memory(L: int) -> tuple[float, float]:
     """Seconds and peak MB, over what the process held before, of one gradient."""
-    keep_freed_memory()
-    torch.set_num_threads(threads)
     gradient = actions(TOP2, L)["gradient"]
     Path("/proc/self/clear_refs").write_text("5")
     before = _kilobytes("VmRSS")
@@ -340,8 +345,7 @@ def depth_scaling() -> Iterator[dict]:
     The peak is read where Linux tells it.
     """
     for L in (16, 64, 256, 1024):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            value, memory = pool.submit(_time_and_memory, L, torch.get_num_threads()).result()
+        value, memory = alone(_time_and_memory, L)
         yield {
             "benchmark": "depth scaling",
             "case": f"L={L}",
@@ -365,7 +369,6 @@ BENCHMARKS = (
 
 
 def _rows(benchmark: Callable[[], Iterator[dict]]) -> list[dict]:
-    keep_freed_memory()
     return list(benchmark())
 
 
@@ -374,9 +377,7 @@ def run_benchmarks(progress: Callable[[str], None]) -> pd.DataFrame:
     rows = []
     for benchmark in BENCHMARKS:
         progress(benchmark.__doc__.splitlines()[0])
-        # In a process of its own, whose memory no other benchmark has scattered.
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            rows += pool.submit(_rows, benchmark).result()
+        rows += alone(_rows, benchmark)
     frame = pd.DataFrame(rows)
     used = frame[frame["form"] == "in use"].set_index(["benchmark", "case"])["seconds"]
     keys = pd.MultiIndex.from_frame(frame[["benchmark", "case"]])
@@ -387,30 +388,21 @@ def run_benchmarks(progress: Callable[[str], None]) -> pd.DataFrame:
 
 
 def run_seconds(run: Run) -> float:
-    """Seconds that a run trains on one thread, from a few steps and one validation batch of it."""
-    model = build(run.architecture, run.data.d, stream("weights", 0))
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
-    generator = stream("training", 0)
-    optimization, tokens = run.optimization, needs_tokens(run)
+    """Seconds that a run trains on one thread, from a few steps and a validation of a few contexts.
 
-    def draw(count: int) -> Contexts:
-        return sample_contexts(run.data, count, optimization.teacher, generator, tokens)
-
-    def step() -> None:
-        contexts = draw(optimization.batch)
-        backward(lambda: model.loss(contexts), model)
-        optimizer.step()
-
-    block = draw(min(context_block(run.data), optimization.validation_contexts))
-
-    def validate() -> None:
-        with torch.no_grad():
-            model.prediction(block)
-            model.test_attention(block)
-
-    blocks = (optimization.validations + 1) * optimization.validation_contexts / len(block.query)
+    They are steps of the trainer itself.
+    """
+    optimization = run.optimization
+    few = min(context_block(run.data), optimization.validation_contexts)
+    training = _Training(
+        replace(run, optimization=replace(optimization, validation_contexts=few)),
+        torch.device("cpu"),
+    )
+    validations = (optimization.validations + 1) * optimization.validation_contexts / few
     with one_thread():
-        return optimization.steps * seconds(step, 3, 0.1) + blocks * seconds(validate, 3, 0.1)
+        step = seconds(training.advance, 3, 0.1)
+        validation = seconds(lambda: _validate(training.model, training.validation), 3, 0.1)
+    return optimization.steps * step + validations * validation
 
 
 def estimate(runs: list[Run]) -> pd.DataFrame:
@@ -464,9 +456,12 @@ def goals(frame: pd.DataFrame, core_hours: dict[str, float]) -> pd.DataFrame:
         ("step: a job alone to a job a core", 0.9, np.inf, sharing[0] / sharing[1]),
         ("time against L=16...1024: slope", 0.8, 1.1, slope(growth["seconds"])),
         ("memory against L=16...1024: slope", -np.inf, 1, slope(growth["peak_mb"])),
-        ("scale quick: minutes on these cores", 0, 8, 60 * core_hours["quick"] / cores),
-        ("scale paper: hours on these cores", 0, 6, core_hours["paper"] / cores),
     ]
+    if "quick" in core_hours:
+        minutes = 60 * core_hours["quick"] / cores
+        rows.append(("scale quick: minutes on these cores", 0, 8, minutes))
+    if "paper" in core_hours:
+        rows.append(("scale paper: hours on these cores", 0, 6, core_hours["paper"] / cores))
     table = pd.DataFrame(rows, columns=["goal", "low", "high", "measured"])
     table["met"] = table["measured"].between(table["low"], table["high"])
     return table
