@@ -341,21 +341,28 @@ def test_two_workflows_in_one_folder(project):
     assert table.exists()
 
 
-def test_an_interrupted_training_says_that_it_goes_on(project):
+@pytest.mark.parametrize("moment", ["while loops compile", "in training"])
+def test_an_interrupted_training_says_that_it_goes_on(project, tmp_path, moment):
     edited(project, training={"steps": 1_000_000, "validations": 1000})
     arguments = ["-m", "inverse_depth", "--params", PARAMS, "train", RUN]
     before = CHECKPOINT.read_bytes()
-    lock = Path(f"snapshots/tiny/{RUN}.lock")  # made again when training, not importing, begins
+    lock = Path(f"snapshots/tiny/{RUN}.lock")  # made again when training begins
     lock.unlink(missing_ok=True)
+    compiled = tmp_path / "numba"  # gets a file for each of the loops
     training = subprocess.Popen(
-        [sys.executable, *arguments], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        [sys.executable, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT | {"NUMBA_CACHE_DIR": str(compiled)},
     )
     deadline = time.monotonic() + 60
-    while not lock.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(1)
+    while time.monotonic() < deadline:
+        if lock.exists() if moment == "in training" else any(compiled.rglob("*.nbc")):
+            break
+        time.sleep(0.01)
     training.send_signal(signal.SIGINT)
     text = training.communicate(timeout=60)[1]
+    assert any(compiled.rglob("*_reflections_product*.nbc"))  # the last: the interrupt has waited
     outcome = Outcome(training.returncode, text.replace("\r", "\n"))
     outcome.is_one_message("interrupted; start again, and training goes on where it was")
     assert CHECKPOINT.read_bytes() == before

@@ -144,8 +144,8 @@ def command_train(settings: Settings, paths: Paths, options: argparse.Namespace)
     identity = training_identity(run)
     _check_identity(options.identity, identity)
     _check_memory(run)
-    line = ProgressLine(f"train {run}", run.optimization.steps)
-    with _computing(options.run), closing(line):
+    steps = run.optimization.steps
+    with _computing(options.run), closing(ProgressLine(f"train {run}", steps)) as line:
         train(
             run,
             identity,
@@ -394,9 +394,10 @@ def command_bench(settings: Settings, paths: Paths, options: argparse.Namespace)
     """Times go to results/bench/, whatever the scale; the estimate is for its runs."""
     from inverse_depth.bench import estimate, goals, run_benchmarks
     from inverse_depth.figures import benchmarks, save
-    from inverse_depth.process import keep_freed_memory
+    from inverse_depth.process import compile_loops, keep_freed_memory
 
     keep_freed_memory()
+    compile_loops()
     folder = paths.root / "results" / "bench"
     frame = run_benchmarks(print)
     write_text(folder / "bench.csv", frame.to_csv(index=False))
