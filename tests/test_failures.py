@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ import torch
 import yaml
 from conftest import PARAMS, ROOT, copy_project
 from filelock import FileLock
+from workspace import wait_for
 
 import inverse_depth
 from inverse_depth.cli import main
@@ -341,28 +341,27 @@ def test_two_workflows_in_one_folder(project):
     assert table.exists()
 
 
-@pytest.mark.parametrize("moment", ["while loops compile", "in training"])
-def test_an_interrupted_training_says_that_it_goes_on(project, tmp_path, moment):
+@pytest.mark.parametrize(
+    "sign",
+    ["numba/*/*.nbc", f"results/tiny/history/{RUN}.csv"],
+    ids=["while loops compile", "in training"],
+)
+def test_an_interrupted_training_says_that_it_goes_on(project, sign):
     edited(project, training={"steps": 1_000_000, "validations": 1000})
     arguments = ["-m", "inverse_depth", "--params", PARAMS, "train", RUN]
     before = CHECKPOINT.read_bytes()
-    lock = Path(f"snapshots/tiny/{RUN}.lock")  # made again when training begins
-    lock.unlink(missing_ok=True)
-    compiled = tmp_path / "numba"  # gets a file for each of the loops
+    Path(f"results/tiny/history/{RUN}.csv").unlink()
     training = subprocess.Popen(
         [sys.executable, *arguments],
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        env=ENVIRONMENT | {"NUMBA_CACHE_DIR": str(compiled)},
+        env=ENVIRONMENT | {"NUMBA_CACHE_DIR": str(project / "numba")},
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if lock.exists() if moment == "in training" else any(compiled.rglob("*.nbc")):
-            break
-        time.sleep(0.01)
+    wait_for(project / sign, training)
     training.send_signal(signal.SIGINT)
-    text = training.communicate(timeout=60)[1]
-    assert any(compiled.rglob("*_reflections_product*.nbc"))  # the last: the interrupt has waited
+    text = training.communicate(timeout=60)[0]
+    assert any(project.glob("numba/*/*_reflections_product*.nbc"))  # the last: Ctrl-C has waited
     outcome = Outcome(training.returncode, text.replace("\r", "\n"))
     outcome.is_one_message("interrupted; start again, and training goes on where it was")
     assert CHECKPOINT.read_bytes() == before

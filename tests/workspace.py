@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,9 @@ def start(project: Project, *command: str) -> subprocess.Popen:
 
 
 def wait_for(path: Path, process: subprocess.Popen) -> None:
+    """Until the file is there, or one that the path matches as a pattern."""
     for _ in range(1200):
-        if path.exists():
+        if glob(str(path)):
             return
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)

@@ -34,7 +34,7 @@ def compile_loops() -> None:
     pressed = []
     handler = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
     try:
-        haar_rotations(1, 4, torch.Generator())
+        haar_rotations(1, 4, torch.Generator())  # 16 normal numbers: the fewest drawn by a loop
     finally:
         signal.signal(signal.SIGINT, handler)
     if pressed:
